@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use guest_protocol::{ContextStart, ContextState, ContextSummary, Request, Response};
 use sandbox::{ContextName, Error, ExecSpec, Language, Result};
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::{ObjectBuilder, Type};
 
 use crate::{Engine, Principal, SandboxRef, files::Answer, names};
 
@@ -30,12 +31,14 @@ pub struct ContextSpec {
 }
 
 /// A context as it is now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContextView {
     pub name: String,
     pub language: String,
+    #[schema(schema_with = context_state)]
     pub state: ContextState,
+    /// Absent while no interpreter runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
     /// Cells that ended in it.
@@ -49,6 +52,11 @@ pub struct ContextView {
     pub memory_bytes: u64,
 }
 
+fn context_state() -> utoipa::openapi::Object {
+    let states = ["starting", "idle", "busy", "lost"];
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(states)).build()
+}
+
 /// A new context, with sentences for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
@@ -57,7 +65,7 @@ pub struct Made {
 }
 
 /// A language that the sandbox can run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LanguageView {
     pub name: String,

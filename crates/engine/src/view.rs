@@ -75,14 +75,16 @@ fn limit_name(limit: LimitKind) -> &'static str {
     }
 }
 
-/// One exec as it is now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One command run in a sandbox, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Exec)]
 pub struct ExecView {
     pub id: ExecId,
     pub sandbox: SandboxId,
     pub command: Vec<String>,
     pub state: ExecState,
+    /// How it ended; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ExecOutcome>,
     /// The exit code a shell would show; present once it is done.
@@ -99,6 +101,7 @@ pub struct ExecView {
     pub duration_ms: Option<u64>,
     pub terminal: bool,
     /// Whether stdin was kept open for writing.
+    #[serde(default)]
     pub stdin: bool,
     /// Number of the last ledger entry so far; 0 if there is none.
     pub last_entry: u64,
@@ -110,10 +113,12 @@ pub struct ExecView {
 }
 
 /// A cell, without its code.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CellView {
+    #[schema(value_type = String)]
     pub language: Language,
+    /// Absent for languages that keep no variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextName>,
 }

@@ -56,8 +56,10 @@ impl fmt::Display for VolumeRef {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Files with a name of their own, which outlive sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Volume)]
 pub struct VolumeView {
     pub name: VolumeName,
     pub namespace: Namespace,
@@ -66,13 +68,13 @@ pub struct VolumeView {
     pub size: Option<ByteSize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<ByteSize>,
-    /// Its disk usage; absent if it was not measured in time.
+    /// Bytes it takes on disk; absent where it was not measured in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<ByteSize>,
     /// How its quota is enforced, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_held: Option<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub labels: BTreeMap<String, String>,
     pub created_at: Timestamp,
     /// Sandboxes that mount it, running or not.

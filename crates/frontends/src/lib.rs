@@ -1,4 +1,5 @@
-//! Front ends: each turns a protocol into requests to the engine, and its answers back. They authenticate; the engine decides.
+//! Front ends: each turns a protocol into requests to the engine, and its answers back. They authenticate; the engine
+//! decides.
 #![forbid(unsafe_code)]
 
 mod builds;
@@ -11,4 +12,3 @@ pub mod mcp;
 mod output;
 mod pipe;
 pub mod rest;
-pub mod schema;

@@ -1,4 +1,5 @@
-//! Cutting what is too long for an answer: the beginning and the end are kept, on character borders, and all is counted.
+//! Cutting what is too long for an answer: the beginning and the end are kept, on character borders, and all is
+//! counted.
 
 use std::collections::VecDeque;
 

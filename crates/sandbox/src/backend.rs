@@ -11,7 +11,7 @@ use crate::{
     TreeFacts, Usage, VolumeId, VolumeKind, VolumeStorage,
 };
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
     #[default]
@@ -68,7 +68,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> GuestIo for T {}
 pub type Holding<'a> = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send + 'a>>;
 
 /// Something a back end can or cannot do on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Capability {
     Pause,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{KeyId, Namespace};
 
 /// The front end through which a call came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Frontend {
     Mcp,
@@ -41,8 +41,8 @@ impl FromStr for Frontend {
     }
 }
 
-/// One numbered call. Numbers only grow.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One numbered line of the audit: one call. Numbers only grow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Call {
     pub number: u64,

@@ -113,13 +113,16 @@ impl From<Language> for String {
 }
 
 /// The code of one cell and where it runs; environment, directory, user and time limit belong to the exec.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct CellSpec {
+    /// `python`, `javascript`, `bash`…, by any of their usual names.
+    #[schema(value_type = String)]
     pub language: Language,
-    /// The language's own context when absent; created if it does not exist.
+    /// The interpreter whose variables it shares; the language's own when absent, made when it is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextName>,
+    /// At most 1 MiB.
     pub code: String,
 }
 only_object!(CellSpec);

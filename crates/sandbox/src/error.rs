@@ -12,7 +12,7 @@ mod next;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The twelve kinds. Each front end maps them in one `match` without a wildcard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// Malformed or contradictory; the caller must change the request.

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use crate::{ExecId, Namespace, SandboxId, SandboxName};
 
 /// One numbered event. Numbers only grow; a reader that was away resumes from a number.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
     pub number: u64,
     pub at: Timestamp,
+    /// Such as `sandbox_created` or `exec_ended`.
     pub kind: EventKind,
     pub sandbox: Option<SandboxId>,
     pub name: Option<SandboxName>,
@@ -22,7 +23,7 @@ pub struct Event {
     pub detail: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     SandboxCreated,

@@ -40,7 +40,7 @@ pub enum InvalidExec {
 }
 
 /// Size of a terminal in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(remote = "Self")]
 pub struct TerminalSize {
     pub rows: u16,
@@ -55,9 +55,10 @@ impl Default for TerminalSize {
 }
 
 /// A limit for the processes of one exec, by its `ulimit`/`setrlimit` name in lower case (`nofile`, `cpu`, `core`…).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(remote = "Self")]
 pub struct Rlimit {
+    /// As in `ulimit`: `nofile`, `cpu`, `core`…
     pub resource: String,
     pub soft: u64,
     pub hard: u64,
@@ -104,10 +105,11 @@ impl Rlimit {
 }
 
 /// The request for one exec.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExecSpec {
-    /// Program and arguments; a program without a slash is looked up in the exec's `PATH`.
+    /// Program and arguments; a program without a slash is looked for in the exec's `PATH`. Left out where `cell` is
+    /// given.
     #[serde(default)]
     pub command: Vec<String>,
     /// Added to the sandbox's own environment.
@@ -127,10 +129,12 @@ pub struct ExecSpec {
     /// Whether stdin stays open for writing; otherwise it is empty from the start.
     #[serde(default)]
     pub stdin: bool,
-    /// After this time the whole process group is killed and the outcome is `TimeLimit`.
+    /// After this long the whole process group is killed and the outcome says `timeLimit`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::spec::millis")]
     #[serde(rename = "timeoutMs")]
+    #[schema(value_type = Option<u64>)]
     pub timeout: Option<Duration>,
+    /// The same id again returns the first exec instead of starting a second one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
     /// Code in place of a command; `command` is empty then.
@@ -246,7 +250,7 @@ pub(crate) fn check_rlimits(rlimits: &[Rlimit]) -> crate::Result<()> {
 }
 
 /// Where an exec is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecState {
     Starting,
@@ -254,14 +258,15 @@ pub enum ExecState {
     Done,
 }
 
-/// How a command ended. None of these is an [`crate::Error`]: the request itself worked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// How a command ended. None of these is a failure of the request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum ExecOutcome {
     Exited {
         code: u8,
         /// A process of this exec, but not its first, was killed for lack of memory.
         #[serde(default, rename = "memoryLimitHit")]
+        #[schema(required)]
         memory_limit_hit: bool,
     },
     Signaled {
@@ -276,7 +281,7 @@ pub enum ExecOutcome {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum NotStarted {
     /// No such program.
@@ -292,7 +297,7 @@ pub enum NotStarted {
     Other,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum KillReason {
     TimeLimit,

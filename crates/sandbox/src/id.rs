@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Bytes of randomness in an id: enough that two never collide, short enough to read aloud.
 const RANDOM_BYTES: usize = 8;
@@ -20,8 +21,8 @@ pub enum InvalidId {
 
 macro_rules! id_type {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 
@@ -74,26 +75,31 @@ macro_rules! id_type {
 
 id_type!(
     /// Names one sandbox forever. Everything made for it on the host can be found from its id alone.
+    #[schema(example = "sbx-0123456789abc")]
     SandboxId,
     "sbx-"
 );
 id_type!(
     /// Names one command run in a sandbox.
+    #[schema(example = "exc-0123456789abc")]
     ExecId,
     "exc-"
 );
 id_type!(
     /// Names one key. It is not secret; the secret contains it so that the key can be looked up.
+    #[schema(example = "key-0123456789abc")]
     KeyId,
     "key-"
 );
 id_type!(
     /// Names one package installation in a sandbox.
+    #[schema(example = "pkg-0123456789abc")]
     PackageJobId,
     "pkg-"
 );
 id_type!(
     /// Names one snapshot on this host, and its directory.
+    #[schema(example = "snp-0123456789abc")]
     SnapshotId,
     "snp-"
 );

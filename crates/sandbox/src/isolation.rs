@@ -4,22 +4,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::BackendKind;
 
-/// The isolation one sandbox got: machine-readable, kept with its record, shown by `inspect`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The walls that one sandbox got, stated by the back end that built them; kept with its record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Isolation {
     pub backend: BackendKind,
     /// What stands between the workload and the host.
     #[serde(default)]
+    #[schema(required)]
     pub walls: Walls,
     /// Whether the daemon that made it lacked root.
     pub rootless: bool,
     /// `own-range`: host ids that nothing else uses. `subordinate`: the user's subuid range. `single`: only the user's
     /// own id. `host`: the host's own ids, where its file system cannot map others.
     #[serde(default)]
+    #[schema(required)]
     pub id_map: String,
     /// As in `lsns`: `user mnt pid net ipc uts cgroup`.
     #[serde(default)]
+    #[schema(required)]
     pub namespaces: Vec<String>,
     /// Capabilities that commands keep inside their own user namespace; none of them applies on the host.
     pub capabilities: Vec<String>,
@@ -37,7 +40,7 @@ pub struct Isolation {
 }
 
 /// The kind of walls, by the kernel that the workload talks to. The other fields describe them as far as they apply.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Walls {
     /// The host's kernel, behind namespaces and filters. Records of earlier versions have only this kind.
@@ -53,7 +56,7 @@ pub enum Walls {
 }
 
 /// How one limit is enforced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitStatement {
     pub limit: LimitKind,
@@ -64,7 +67,7 @@ pub struct LimitStatement {
     pub note: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitKind {
     Memory,
@@ -78,7 +81,7 @@ pub enum LimitKind {
     Shm,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Enforcement {
     CgroupV1,

@@ -43,8 +43,9 @@ impl KeySpec {
 }
 
 /// Everything about a key that may be shown. The secret is not part of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Key)]
 pub struct KeyView {
     pub id: KeyId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,6 +63,7 @@ pub struct KeyView {
     pub last_used_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_sandboxes: Option<u32>,
+    /// Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_memory: Option<ByteSize>,
     pub read_only: bool,

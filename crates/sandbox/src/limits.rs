@@ -60,16 +60,19 @@ impl fmt::Display for CpuCount {
     }
 }
 
-/// The requested limits. An absent one gets the daemon's default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Limits that were asked for. What is absent gets the daemon's default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Limits {
+    /// Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,
-    /// Swap on top of memory; none unless requested.
+    /// Bytes of swap on top of memory; none unless asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<ByteSize>,
+    /// Processors; 0.5 is half of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 4096)]
     pub cpus: Option<CpuCount>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u32>,
@@ -78,26 +81,29 @@ pub struct Limits {
     /// Bytes the sandbox may write to its own layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<ByteSize>,
-    /// Size of `/tmp` and of `/dev/shm`, each a tmpfs counted as memory.
+    /// Bytes of `/tmp`, a tmpfs counted as memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmp: Option<ByteSize>,
+    /// Bytes of `/dev/shm`, as `tmp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shm: Option<ByteSize>,
 }
 only_object!(Limits);
 
-/// The decided limits: every one has a value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The limits that were decided: each has a value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitsPlan {
     pub memory: ByteSize,
     pub swap: ByteSize,
+    #[schema(value_type = f64)]
     pub cpus: CpuCount,
     pub pids: u32,
     pub open_files: u32,
     pub disk: ByteSize,
-    /// Whether `disk` was requested explicitly. Then it gets a file system of its own if the host can make one; the
-    /// default is enforced by accounting, which costs nothing at creation.
+    /// Whether `disk` was asked for by name.
+    // Then it is worth a file system of its own where the host can make one; the default is held by accounting, which
+    // costs nothing at creation.
     pub disk_is_hard: bool,
     pub tmp: ByteSize,
     pub shm: ByteSize,

@@ -12,9 +12,8 @@ const MAX_PATH_BYTES: usize = 4095;
 /// Kernel file systems of the sandbox: nothing may be mounted on or below them.
 const KERNEL_PLACES: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// One mount, as requested. Devices and set-user-id programs never work on a mount; `nosuid` and `nodev` are accepted
-/// only for compatibility.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One mount, as it was asked. Devices and set-user-id programs never work on one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MountSpec {
     /// Mount point inside: an absolute path. Missing parents are created.
@@ -27,12 +26,14 @@ pub struct MountSpec {
     pub noexec: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum MountSource {
-    /// A directory or a file of the host; the policy decides whether it may be used. `allowed`: the file that a front
-    /// end's policy found there and opened to callers other than the daemon's owner. Never read from a caller's text.
+    /// A directory or a file of the host: for the daemon's owner, and for those whom the policy lets use it.
+    // `allowed`: what the policy of a front end has seen there and lets callers use who do not own the daemon. Never read
+    // from a caller's text.
     Bind {
+        #[schema(rename = "hostPath", value_type = String)]
         host_path: PathBuf,
         #[serde(skip)]
         allowed: Option<FileIdentity>,
@@ -41,11 +42,13 @@ pub enum MountSource {
     Named { name: VolumeName },
     /// Memory, gone when the sandbox stops.
     Tmpfs {
+        /// Bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         size: Option<ByteSize>,
     },
-    /// An ext4 file system in a file of the host. `allowed` as above.
+    /// An ext4 file system in a file of the host, as `bind`.
     Disk {
+        #[schema(rename = "hostPath", value_type = String)]
         host_path: PathBuf,
         #[serde(skip)]
         allowed: Option<FileIdentity>,

@@ -3,13 +3,10 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{KeyId, Language, SandboxId, SnapshotId, Thing};
 
-/// Longest name: a DNS label, so that a name can become a host name.
-const MAX_NAME_BYTES: usize = 63;
-/// Longest `requestId`: room for a UUID with a prefix.
-const MAX_REQUEST_ID_BYTES: usize = 128;
 const MAX_LABEL_KEY_BYTES: usize = 128;
 const MAX_LABEL_VALUE_BYTES: usize = 1024;
 
@@ -89,10 +86,12 @@ fn check(what: NameKind, text: &str, limit: usize) -> Result<(), InvalidName> {
     Ok(())
 }
 
+/// A name and the most bytes that it has. 63 is a DNS label, so that a name can become a host name.
 macro_rules! name_type {
-    ($(#[$doc:meta])* $name:ident, $what:expr, $limit:expr, |$text:ident| $extra:expr) => {
+    ($(#[$doc:meta])* $name:ident, $what:expr, $limit:tt, |$text:ident| $extra:expr) => {
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$", min_length = 1, max_length = $limit)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 
@@ -136,35 +135,35 @@ macro_rules! name_type {
 
 name_type!(
     /// What a caller calls a sandbox; unique in its namespace while the sandbox exists.
-    SandboxName, NameKind::Sandbox, MAX_NAME_BYTES, |text| not_prefixed(NameKind::Sandbox, text, SandboxId::PREFIX)
+    SandboxName, NameKind::Sandbox, 63, |text| not_prefixed(NameKind::Sandbox, text, SandboxId::PREFIX)
 );
 name_type!(
     /// A scope of names: a key sees the sandboxes of its namespace and no others.
-    Namespace, NameKind::Namespace, MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+    Namespace, NameKind::Namespace, 63, |text| Ok::<(), InvalidName>(())
 );
 name_type!(
-    /// Chosen by a caller so that a request sent twice takes effect once.
-    RequestId, NameKind::RequestId, MAX_REQUEST_ID_BYTES, |text| Ok::<(), InvalidName>(())
+    /// Chosen by a caller so that a request sent twice has one effect. There is room for a UUID with a prefix.
+    RequestId, NameKind::RequestId, 128, |text| Ok::<(), InvalidName>(())
 );
 
 name_type!(
     /// What people call a key; unique among the keys that are not revoked.
-    KeyLabel, NameKind::KeyLabel, MAX_NAME_BYTES, |text| not_prefixed(NameKind::KeyLabel, text, KeyId::PREFIX)
+    KeyLabel, NameKind::KeyLabel, 63, |text| not_prefixed(NameKind::KeyLabel, text, KeyId::PREFIX)
 );
 
 name_type!(
     /// What a caller calls a volume; unique in its namespace.
-    VolumeName, NameKind::Volume, MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+    VolumeName, NameKind::Volume, 63, |text| Ok::<(), InvalidName>(())
 );
 
 name_type!(
     /// What a caller calls a snapshot; unique in its namespace.
-    SnapshotName, NameKind::Snapshot, MAX_NAME_BYTES, |text| not_prefixed(NameKind::Snapshot, text, SnapshotId::PREFIX)
+    SnapshotName, NameKind::Snapshot, 63, |text| not_prefixed(NameKind::Snapshot, text, SnapshotId::PREFIX)
 );
 
 name_type!(
     /// The context that holds one interpreter's variables; unique in its sandbox.
-    ContextName, NameKind::Context, MAX_NAME_BYTES, |text| Ok::<(), InvalidName>(())
+    ContextName, NameKind::Context, 63, |text| Ok::<(), InvalidName>(())
 );
 
 impl ContextName {

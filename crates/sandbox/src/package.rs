@@ -14,8 +14,22 @@ const MAX_PACKAGE_BYTES: usize = 256;
 const MAX_SHOWN_CHARS: usize = 64;
 
 /// A program that installs packages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 #[serde(try_from = "String", into = "String")]
+#[schema(rename_all = "lowercase")]
 pub enum PackageManager {
     #[default]
     Pip,
@@ -273,7 +287,7 @@ impl PackageSpec {
 }
 
 /// The state of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PackageState {
     Installing,
@@ -298,7 +312,8 @@ impl fmt::Display for PackageState {
 }
 
 /// A package that is there.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Package)]
 pub struct InstalledPackage {
     pub name: String,
     pub version: String,

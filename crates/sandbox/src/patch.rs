@@ -21,8 +21,8 @@ const SCRIPT_MODE: u32 = 0o755;
 /// All existing permission bits.
 const MAX_MODE: u32 = 0o7777;
 
-/// One change. Paths are absolute and inside; missing parents are created.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One change of a new sandbox's files. Paths are absolute and inside; what is missing on the way there is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind", deny_unknown_fields)]
 pub enum Patch {
     Text {
@@ -38,6 +38,7 @@ pub enum Patch {
     File {
         path: String,
         #[serde(rename = "contentBase64", with = "base64_text")]
+        #[schema(value_type = String)]
         content: Vec<u8>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mode: Option<u32>,
@@ -64,8 +65,9 @@ pub enum Patch {
     },
     /// A file, or a directory with its contents. A missing one is not a failure.
     Remove { path: String },
-    /// A file of the host. The policy decides whether it may be read.
+    /// A file of the host: for the daemon's owner, and for those whom the policy lets read it.
     CopyFile {
+        #[schema(rename = "hostPath", value_type = String)]
         host_path: PathBuf,
         path: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,8 +75,9 @@ pub enum Patch {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replace: bool,
     },
-    /// Copies the contents of a host directory to `path`.
+    /// What is in a directory of the host, beneath `path`; who may, as for a file.
     CopyDir {
+        #[schema(rename = "hostPath", value_type = String)]
         host_path: PathBuf,
         path: String,
         /// Permission bits of `path` itself.

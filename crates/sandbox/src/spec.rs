@@ -20,7 +20,8 @@ pub struct InvalidImage {
 }
 
 /// A reference to an image: `host`, or an OCI reference.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(default = "host", example = "host")]
 #[serde(try_from = "String", into = "String")]
 pub struct ImageRef(String);
 
@@ -81,7 +82,7 @@ impl From<ImageRef> for String {
 }
 
 /// When a registry is asked for an image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PullPolicy {
     /// Every time, so that a moved tag is noticed.
@@ -91,23 +92,24 @@ pub enum PullPolicy {
     Never,
 }
 
-/// A root file system that is not an image.
-///
-/// `allowed`: the file that the path led to when a front end's own policy allowed it. Never read from a request:
-/// without it, only the daemon's owner may name host paths.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A root file system that is no image. Paths of the host are for the daemon's owner, and for those whom the policy of
+/// a front end lets use them.
+// `allowed`: which file the path led to when such a policy allowed it. Never read from a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum RootfsSpec {
     /// By name, digest or the beginning of the digest.
     Snapshot { snapshot: String },
     /// A directory of the host. Never written to: the sandbox has its own layer over it.
     Directory {
+        #[schema(value_type = String)]
         path: PathBuf,
         #[serde(skip)]
         allowed: Option<FileIdentity>,
     },
     /// An ext4 file system in a file of the host. Never written to.
     Disk {
+        #[schema(value_type = String)]
         path: PathBuf,
         #[serde(skip)]
         allowed: Option<FileIdentity>,
@@ -115,7 +117,7 @@ pub enum RootfsSpec {
 }
 
 /// What happens when a lifetime ends.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExpiry {
     /// Keep the files; the sandbox can be started again.
@@ -125,21 +127,25 @@ pub enum OnExpiry {
 }
 
 /// How long a sandbox lives: since its start, and while idle.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Lifetime {
+    /// From its start.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis", rename = "ttlMs")]
+    #[schema(value_type = Option<u64>)]
     pub ttl: Option<Duration>,
-    /// Idle means: no request, and no living process of the workload.
+    /// Without a request, and without a living process of the workload.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis", rename = "idleMs")]
+    #[schema(value_type = Option<u64>)]
     pub idle: Option<Duration>,
+    /// What happens then.
     #[serde(default)]
     pub on_expiry: OnExpiry,
 }
 only_object!(Lifetime);
 
 /// A program that starts with the sandbox each time and runs beside everything else.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct InitSpec {
     /// Looked up in `PATH` if it has no slash.
@@ -159,20 +165,23 @@ impl InitSpec {
     }
 }
 
-/// The request for a new sandbox.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What was asked of a new sandbox. Everything may be left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SandboxSpec {
-    /// Invented by the engine when absent.
+    /// Made up by the engine when absent. Letters, digits, `-`, `_` and `.`, at most 63.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<SandboxName>,
+    /// The caller's own when absent.
     #[serde(default)]
     pub namespace: Namespace,
     /// Chosen by what the host supports when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendKind>,
+    /// `host`, or an OCI reference.
     #[serde(default)]
     pub image: ImageRef,
+    /// When the registry is asked.
     #[serde(default)]
     pub pull: PullPolicy,
     /// In place of an image.
@@ -180,10 +189,11 @@ pub struct SandboxSpec {
     pub rootfs: Option<RootfsSpec>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountSpec>,
-    /// Applied in order before anything runs. Absent in a record: they are applied once.
+    /// Applied in their order before anything runs; one that fails makes no sandbox.
+    // A record has none: they are done once. Nor has it scripts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patches: Vec<Patch>,
-    /// Programs for `/usr/local/bin`, name and text; written after the patches. Absent in a record.
+    /// Programs for `/usr/local/bin`, name and text; written after the patches.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scripts: BTreeMap<String, String>,
     #[serde(default)]
@@ -193,9 +203,10 @@ pub struct SandboxSpec {
     pub rlimits: Vec<Rlimit>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// Default user of execs, as in [`crate::ExecSpec::user`]; root inside when absent.
+    /// `name`, `uid`, `name:group` or `uid:gid`: the user of execs that name none; root inside when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The shell for command lines that name none; the image's, or `sh`, when absent.
@@ -212,6 +223,7 @@ pub struct SandboxSpec {
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
     pub lifetime: Lifetime,
+    /// The same id again returns the first sandbox instead of making a second one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
 }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One reading. `None` means that this back end cannot measure it on this host.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a sandbox uses now. Absent: this back end cannot tell on this host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
     pub memory_bytes: Option<u64>,
@@ -18,7 +18,7 @@ pub struct Usage {
 }
 
 /// One process inside, as the guest sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessEntry {
     pub pid: i32,

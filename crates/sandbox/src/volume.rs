@@ -10,7 +10,7 @@ use crate::{ByteSize, Error, Namespace, Next, Result, VolumeName, plan::check_la
 const MIN_VOLUME: ByteSize = ByteSize::mib(4);
 const MAX_VOLUME: ByteSize = ByteSize::gib(4 * 1024);
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeKind {
     /// Limited by the host's disk or its own quota.

@@ -35,8 +35,8 @@ use crate::{
     shared::{Life, Shared},
 };
 
-/// The current state of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A job that installs packages, as it stands now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PackageJob {
     pub id: PackageJobId,
@@ -53,7 +53,7 @@ pub struct PackageJob {
     /// The install itself; its log is this exec's output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec: Option<ExecId>,
-    /// The last lines of the log.
+    /// The last lines of the log; empty in lists.
     pub log: Vec<String>,
     pub created_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ pub struct PackageJob {
 }
 
 /// Whether a package is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PackagePresence {
     Installing,
@@ -88,7 +88,7 @@ impl PackagePresence {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PackageStatus {
     pub name: String,
@@ -103,13 +103,15 @@ pub struct PackageStatus {
 }
 
 /// The installed packages of one manager.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = ManagerPackages)]
 pub struct PackageListing {
     pub manager: PackageManager,
     /// By name.
     pub packages: Vec<InstalledPackage>,
-    /// The manager did not answer in time, so its packages are unknown.
+    /// The manager did not answer in time, so what it has is not known: ask for it alone, or look
+    /// at what runs in the sandbox.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
 }

@@ -4,7 +4,7 @@ use engine::{Entry, EntryBody};
 use sandbox::{ContextName, ExecId, ExecOutcome, KillReason, Language, Result};
 
 use super::{
-    records::{Picture, PictureCaps, Records, Told},
+    records::{CellEvent, Picture, PictureCaps, Records},
     result::{CellResult, Output, OutputKind},
 };
 use crate::{
@@ -94,7 +94,7 @@ impl Collected {
     }
 
     /// As [`Collected::take`], for who tells of each record as it comes.
-    pub(crate) fn take_and_tell(&mut self, item: &Result<Entry>, mut tell: impl FnMut(&Told)) {
+    pub(crate) fn take_and_tell(&mut self, item: &Result<Entry>, mut tell: impl FnMut(&CellEvent)) {
         match item {
             Ok(Entry { number, at_ms, body }) => match body {
                 EntryBody::Started { .. } => self.started_ms = Some(*at_ms),
@@ -121,9 +121,9 @@ impl Collected {
         }
     }
 
-    fn note(&mut self, told: Told) {
+    fn note(&mut self, told: CellEvent) {
         match told {
-            Told::Output(shown) => {
+            CellEvent::Output(shown) => {
                 if shown.is_partial {
                     self.partial.push(shown.output.number);
                 }
@@ -131,19 +131,19 @@ impl Collected {
                 self.pictures.extend(shown.picture);
             }
             // The one that ended it is the last.
-            Told::Error(error) => self.error = Some(error),
-            Told::Warning(message) => self.warnings.push(message),
+            CellEvent::Error(error) => self.error = Some(error),
+            CellEvent::Warning(message) => self.warnings.push(message),
             // The guest's own comes after whatever the code has written.
-            Told::Files { files, truncated } => {
+            CellEvent::Files { files, truncated } => {
                 self.files = files;
                 self.are_files_cut = truncated;
             }
-            Told::State { kept, lost, interrupted } => self.state = Some((kept, lost, interrupted)),
+            CellEvent::State { kept, lost, interrupted } => self.state = Some((kept, lost, interrupted)),
         }
     }
 
-    /// `outcome`: how the cell ended, if that is known. `rest` says which call reads what was left out of a stream, from
-    /// which ledger entry on.
+    /// `outcome`: how the cell ended, if that is known. `rest` says which call reads what was left out of a stream,
+    /// from which ledger entry on.
     pub(crate) fn finish(mut self, outcome: Option<&ExecOutcome>, rest: impl Fn(u64) -> String) -> Finished {
         let Cell { exec, language, context, .. } = self.cell;
         let duration =

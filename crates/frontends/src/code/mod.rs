@@ -1,7 +1,8 @@
 //! Code run as cells, as REST and MCP tell of it: one reading of a cell's ledger for both.
 //!
 //! A cell is an exec. What it shows besides its output is a stream of records in the ledger (`records`), which becomes
-//! outputs, an error, files and warnings (`result`), all bounded (`collect`). An output can be read again, whole (`reread`).
+//! outputs, an error, files and warnings (`result`), all bounded (`collect`). An output can be read again, whole
+//! (`reread`).
 
 mod bundle;
 mod collect;
@@ -16,7 +17,7 @@ pub(crate) mod surroundings;
 pub(crate) use self::{
     bundle::Form,
     collect::{Cell, Collected, Finished},
-    records::{PictureCaps, Told},
+    records::{CellEvent, PictureCaps},
     reread::{MAX_OUTPUT_NUMBER, n_outputs, output},
     serving::{Budget, Serving},
 };

@@ -27,9 +27,9 @@ const MAX_WARNINGS: usize = 20;
 const MAX_WARNING_CHARS: usize = 500;
 const MAX_FILES: usize = 200;
 
-/// One record, as a caller is told of it.
+/// Something that a cell reported, as callers get it.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum CellEvent {
     Output(Box<Shown>),
     Error(CellError),
     Warning(String),
@@ -96,7 +96,7 @@ impl Records {
         self
     }
 
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Told> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<CellEvent> {
         let records = self.reader.push(bytes);
         records.into_iter().filter_map(|record| self.tell(record)).collect()
     }
@@ -119,18 +119,18 @@ impl Records {
         outputs.into_iter().chain(records)
     }
 
-    fn tell(&mut self, record: Rich) -> Option<Told> {
+    fn tell(&mut self, record: Rich) -> Option<CellEvent> {
         match record {
-            Rich::Result { data } => self.output(OutputKind::Result, &data).map(Told::Output),
-            Rich::Display { data } => self.output(OutputKind::Display, &data).map(Told::Output),
-            Rich::Error { name, value, traceback } => Some(Told::Error(CellError {
+            Rich::Result { data } => self.output(OutputKind::Result, &data).map(CellEvent::Output),
+            Rich::Display { data } => self.output(OutputKind::Display, &data).map(CellEvent::Output),
+            Rich::Error { name, value, traceback } => Some(CellEvent::Error(CellError {
                 name: cut(&name, MAX_ERROR_NAME_BYTES),
                 value: cut(&value, MAX_ERROR_VALUE_BYTES),
                 traceback: cut(&traceback, MAX_TRACEBACK_BYTES),
             })),
             Rich::Warning { message } => {
                 self.n_warnings += 1;
-                (self.n_warnings <= MAX_WARNINGS).then(|| Told::Warning(sentence(&message)))
+                (self.n_warnings <= MAX_WARNINGS).then(|| CellEvent::Warning(sentence(&message)))
             }
             Rich::Files { files, truncated } => {
                 let truncated = truncated || files.len() > MAX_FILES;
@@ -139,10 +139,10 @@ impl Records {
                     FileLink { url, ..FileLink::new(&self.sandbox, file) }
                 };
                 let files = files.into_iter().take(MAX_FILES).map(linked).collect();
-                Some(Told::Files { files, truncated })
+                Some(CellEvent::Files { files, truncated })
             }
             Rich::State { kept, lost, interrupted } => {
-                Some(Told::State { kept, lost: lost.map(StateLoss::from), interrupted })
+                Some(CellEvent::State { kept, lost: lost.map(StateLoss::from), interrupted })
             }
         }
     }
@@ -245,7 +245,7 @@ mod tests {
     fn shown(records: &mut Records, data: Value) -> Shown {
         let line = format!("{}\n", json!({ "type": "display", "data": data }));
         match records.push(line.as_bytes()).pop() {
-            Some(Told::Output(shown)) => *shown,
+            Some(CellEvent::Output(shown)) => *shown,
             other => panic!("{other:?}"),
         }
     }
@@ -296,7 +296,7 @@ mod tests {
         let mut records = records();
         let line =
             format!("{}\n", json!({ "type": "warning", "message": format!("a\n{}", "b".repeat(9999)) }));
-        let [Told::Warning(told)] = &records.push(line.as_bytes())[..] else { panic!("a warning") };
+        let [CellEvent::Warning(told)] = &records.push(line.as_bytes())[..] else { panic!("a warning") };
         assert!(told.starts_with("a bb") && told.chars().count() == MAX_WARNING_CHARS);
         for _ in 0..MAX_WARNINGS {
             records.push(line.as_bytes());

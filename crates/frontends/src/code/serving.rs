@@ -1,5 +1,5 @@
-//! Outputs on their way to whoever reads them. They may be large and a reader slow, so that only so much of them is held at
-//! once.
+//! Outputs on their way to whoever reads them. They may be large and a reader slow, so that only so much of them is
+//! held at once.
 
 use std::{sync::Arc, time::Duration};
 

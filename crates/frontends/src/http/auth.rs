@@ -19,7 +19,8 @@ pub trait Authenticate: fmt::Debug + Send + Sync {
     /// Returns the principal, or an error of kind `Unauthenticated` or `Denied`.
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Principal>>;
 
-    /// Ready when what let this principal in does not hold any more; its open streams end then. Never, where that cannot be.
+    /// Ready when what let this principal in does not hold any more; its open streams end then. Never, where that
+    /// cannot be.
     fn ended(&self, _who: &Principal) -> BoxFuture<'static, ()> {
         pending().boxed()
     }

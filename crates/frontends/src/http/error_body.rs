@@ -2,9 +2,10 @@
 
 use sandbox::{Error, ErrorKind, Next, Overrun, SandboxState, Subject};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
-use crate::schema;
+use utoipa::{
+    ToSchema,
+    openapi::schema::{Object, ObjectBuilder, SchemaType, Type},
+};
 
 /// Body of every answer that is not a success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -16,7 +17,6 @@ pub struct ErrorBody {
 #[serde(rename_all = "camelCase")]
 pub struct ErrorDetail {
     /// Stable; programs decide by it.
-    #[schema(schema_with = schema::error_kind)]
     pub kind: ErrorKind,
     /// Names the thing and the value. The words may change.
     pub message: String,
@@ -25,22 +25,28 @@ pub struct ErrorDetail {
     pub hint: Option<String>,
     /// What it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::error_subject)]
     pub subject: Option<Subject>,
     /// The state of the sandbox, where that is the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::sandbox_state)]
     pub state: Option<SandboxState>,
     /// The limit that would be passed, where that is the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::error_limit)]
     pub limit: Option<Overrun>,
     /// What to do next, for programs; the hint says it in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::error_next)]
+    #[schema(schema_with = next_step)]
     pub next: Option<Next>,
     /// Finds the request in the daemon's log.
     pub request_id: String,
+}
+
+/// A word and what it is about: there are more words from one version to the next.
+fn next_step() -> Object {
+    ObjectBuilder::new()
+        .property("do", ObjectBuilder::new().schema_type(Type::String))
+        .property("with", ObjectBuilder::new().schema_type(SchemaType::AnyValue))
+        .required("do")
+        .build()
 }
 
 impl ErrorDetail {

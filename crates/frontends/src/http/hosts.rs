@@ -212,8 +212,8 @@ impl Hosts {
     }
 }
 
-/// Browsers send no `Origin` with a picture or a script. Their answers cannot be read by the page, but wrong keys in them
-/// would use up what this address may get wrong. Following a link is the user's own doing.
+/// Browsers send no `Origin` with a picture or a script. Their answers cannot be read by the page, but wrong keys in
+/// them would use up what this address may get wrong. Following a link is the user's own doing.
 fn is_sent_by_a_foreign_page(headers: &HeaderMap) -> bool {
     let says = |name: &str, words: &[&[u8]]| {
         headers.get(name).is_some_and(|value| words.contains(&value.as_bytes()))
@@ -221,7 +221,8 @@ fn is_sent_by_a_foreign_page(headers: &HeaderMap) -> bool {
     says("sec-fetch-site", &[b"cross-site", b"same-site"]) && !says("sec-fetch-dest", &[b"document"])
 }
 
-/// Pages of others may show the pictures that they know a link to: the link is the right, and the page cannot read them.
+/// Pages of others may show the pictures that they know a link to: the link is the right, and the page cannot read
+/// them.
 fn is_picture_by_link(request: &Parts) -> bool {
     let is_picture = request.headers.get("sec-fetch-dest").is_some_and(|value| value == "image");
     is_picture && request.method == Method::GET && links::token_of(request.uri.path()).is_some()

@@ -78,7 +78,8 @@ fn refusal(message: &str) -> Error {
     Error::new(ErrorKind::Unauthenticated, message).with_next(Next::MakeKey)
 }
 
-/// The pieces of a query that carry a key, as they came. Who was told to come back by an address alone needs them in it.
+/// The pieces of a query that carry a key, as they came. Who was told to come back by an address alone needs them in
+/// it.
 #[derive(Clone)]
 pub(crate) struct QueryKey(pub(crate) String);
 
@@ -100,8 +101,8 @@ fn is_key(piece: &&str) -> bool {
     alone.is_some_and(|alone| from_query(&alone).is_ok_and(|found| !found.is_empty()))
 }
 
-/// The address without the key, for everything that comes after: no route takes the parameter, and nothing should be able
-/// to log it. None: there is no key in it.
+/// The address without the key, for everything that comes after: no route takes the parameter, and nothing should be
+/// able to log it. None: there is no key in it.
 pub(super) fn without_key(uri: &Uri) -> Option<Uri> {
     let query = uri.query()?;
     if !query.split('&').any(|piece| is_key(&piece)) {

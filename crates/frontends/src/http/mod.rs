@@ -1,7 +1,8 @@
-//! What every front end on HTTP shares: connections, TLS, who asks, limits, an id for each request, one shape for failures.
+//! What every front end on HTTP shares: connections, TLS, who asks, limits, an id for each request, one shape for
+//! failures.
 //!
-//! A front end brings a router with its routes. [`app`] puts them behind the same layers, so that no front end can forget one:
-//! [`request`] (id, log, failures), [`audit`], then [`gate`] (Host and Origin, who asks, rate, streams).
+//! A front end brings a router with its routes. [`app`] puts them behind the same layers, so that no front end can
+//! forget one: [`request`] (id, log, failures), [`audit`], then [`gate`] (Host and Origin, who asks, rate, streams).
 
 mod audit;
 mod auth;
@@ -72,7 +73,8 @@ async fn no_route<B>(request: Request<B>) -> ApiError {
     )
 }
 
-/// A path that exists, asked with a method that it does not have: 405, and `Allow`, which the router adds, lists the others.
+/// A path that exists, asked with a method that it does not have: 405, and `Allow`, which the router adds, lists the
+/// others.
 async fn no_method<B>(request: Request<B>) -> (StatusCode, ApiError) {
     (StatusCode::METHOD_NOT_ALLOWED, no_route(request).await)
 }

@@ -1,5 +1,5 @@
-//! How far a pull is. What it tells comes often and from any thread; who listens reads when they can. So the last word about
-//! each layer is kept, and no queue.
+//! How far a pull is. What it tells comes often and from any thread; who listens reads when they can. So the last word
+//! about each layer is kept, and no queue.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -64,8 +64,8 @@ impl Pulling {
         })
     }
 
-    /// What was not told yet; waits until there is something, and in any case until then, so that it is not told too often.
-    /// For one listener.
+    /// What was not told yet; waits until there is something, and in any case until then, so that it is not told too
+    /// often. For one listener.
     pub(crate) async fn news(&self, not_before: Instant) -> Vec<PullEvent> {
         sleep_until(not_before).await;
         loop {

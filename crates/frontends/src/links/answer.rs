@@ -23,11 +23,11 @@ use crate::{
     http::Refusal,
 };
 
-/// What goes with every answer. Nothing that is served may run, load, send, be framed or be taken for something else; and no
-/// page that it leads to learns its address.
+/// What goes with every answer. Nothing that is served may run, load, send, be framed or be taken for something else;
+/// and no page that it leads to learns its address.
 ///
-/// `sandbox` gives a document an origin of its own, without scripts, forms and windows. What is left to a picture in SVG is
-/// its own style.
+/// `sandbox` gives a document an origin of its own, without scripts, forms and windows. What is left to a picture in
+/// SVG is its own style.
 const ALWAYS: &[(&str, &str)] = &[
     (
         "content-security-policy",

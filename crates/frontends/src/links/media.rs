@@ -1,7 +1,7 @@
 //! What a browser is told that a file is: by its first bytes, never by what a workload says of it.
 //!
-//! Pictures and text are shown. HTML, scripts and styles are text too: what was made in a sandbox never becomes a page of
-//! ours. Everything else is saved.
+//! Pictures and text are shown. HTML, scripts and styles are text too: what was made in a sandbox never becomes a page
+//! of ours. Everything else is saved.
 
 /// As many bytes as are looked at.
 pub(super) const SNIFFED_BYTES: u64 = 4096;

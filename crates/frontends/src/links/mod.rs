@@ -1,7 +1,7 @@
 //! Links to what is in a sandbox, for whoever has none of our keys: a browser, a chat client, a person.
 //!
-//! The engine signs them and says what one opens; here is how they look, and how what they lead to is served so that nothing
-//! of it ever runs with the rights of our own pages.
+//! The engine signs them and says what one opens; here is how they look, and how what they lead to is served so that
+//! nothing of it ever runs with the rights of our own pages.
 
 mod answer;
 mod changed;

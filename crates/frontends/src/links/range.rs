@@ -5,8 +5,8 @@ use axum::http::{
     header::{IF_NONE_MATCH, IF_RANGE, RANGE},
 };
 
-/// Tells one state of a file from another by its size and time. Weak: two changes within a millisecond that leave the size
-/// are one to it.
+/// Tells one state of a file from another by its size and time. Weak: two changes within a millisecond that leave the
+/// size are one to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) size: u64,
@@ -47,7 +47,8 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// One range. Several, and what cannot be read, are ignored, as the standard allows; a range of another version too.
+    /// One range. Several, and what cannot be read, are ignored, as the standard allows; a range of another version
+    /// too.
     pub(super) fn asked(headers: &HeaderMap, version: Version) -> Self {
         let mut ranges = headers.get_all(RANGE).iter();
         let Some(text) = ranges.next().and_then(|value| value.to_str().ok()) else { return Self::Whole };

@@ -14,8 +14,8 @@ const LIKENESS: f64 = 0.55;
 /// Up to here every whole number has a float of its own.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Checks against the tool's schema, then reads. `null` for something optional is the same as leaving it out; numbers and
-/// truth values may be written as text, as models often do.
+/// Checks against the tool's schema, then reads. `null` for something optional is the same as leaving it out; numbers
+/// and truth values may be written as text, as models often do.
 pub(crate) fn parse<A: DeserializeOwned>(
     tool: &str,
     schema: &JsonObject,
@@ -239,8 +239,8 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, known)| known)
 }
 
-/// A value must fit one branch; where a branch's constants fit, its problems are the ones to tell. A value that is nothing
-/// of what the branches take is told all that they take.
+/// A value must fit one branch; where a branch's constants fit, its problems are the ones to tell. A value that is
+/// nothing of what the branches take is told all that they take.
 fn check_branches(branches: &[Value], value: &Value, at: &mut String, problems: &mut Vec<Problem>) {
     if let Some((name, known)) = unknown_kind(branches, value) {
         let place = if at.is_empty() { name.to_owned() } else { format!(".{name}") };

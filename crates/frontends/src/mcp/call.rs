@@ -40,7 +40,8 @@ impl Call {
         self.mcp.engine()
     }
 
-    /// Who ends what this call began. A key that was revoked can do nothing any more, but what it left running must end.
+    /// Who ends what this call began. A key that was revoked can do nothing any more, but what it left running must
+    /// end.
     pub(crate) fn ender(&self) -> Principal {
         Principal { key: None, ..self.who.clone() }
     }

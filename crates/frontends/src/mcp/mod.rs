@@ -1,8 +1,27 @@
 //! MCP: the surface that agents use. Names and parameters follow microsandbox-mcp, and go beyond it in the same style.
 //!
-//! A tool is a function from typed arguments to a typed answer (`tool`, `tools/`); a surface (`surface`) is a choice of tools and
-//! the form of their answers; what every call shares is in `call`
-//! (who asks, under which settings), `arguments` (validation) and `envelope` (one shape for every answer and failure). Only `protocol/` knows the MCP library, its transports and its sessions.
+//! A tool is a function from typed arguments to a typed answer (`tool`, `tools/`); a surface (`surface`) is a choice of
+//! tools and the form of their answers; what every call shares is in `call` (who asks, under which settings),
+//! `arguments` (validation) and `envelope` (one shape for every answer and failure). Only `protocol/` knows the MCP
+//! library, its transports and its sessions.
+
+/// A table of tools of one set: name, title, what it does to the world, its function, and `core` or `always` where it
+/// is shown in more than its set; then what a client reads of it.
+macro_rules! tools {
+    ($set:ident; $($name:literal, $title:literal, $hints:ident, $run:path $(, $shown:ident)*: $description:expr;)+) => {
+        vec![$(
+            $crate::mcp::tool::Tool::new(
+                $crate::mcp::Toolset::$set,
+                $name,
+                $title,
+                $description,
+                $crate::mcp::tool::Hints::$hints,
+                $run,
+            )
+            $(.$shown())*
+        ),+]
+    };
+}
 
 mod arguments;
 mod call;
@@ -36,6 +55,13 @@ pub use self::{
     settings::Settings,
     toolset::{Toolset, Toolsets},
 };
+// What nearly every tool needs.
+use self::{
+    call::{Call, Progress},
+    envelope::{Answer, Failure, ToolResult, Truncated},
+    schema::{Native, Nullable},
+    tool::Tool,
+};
 use self::{surface::Surface, tools::Sessions, turns::Turns};
 pub use crate::hostfs::{HostPolicy, HostRoot};
 use crate::{
@@ -47,7 +73,8 @@ use crate::{
 /// What a daemon that stops gives to what goes on after its call was answered.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
 
-/// Whether a tool of the native surface only looks, so that calling it twice does no more than calling it once. An unknown one does not.
+/// Whether a tool of the native surface only looks, so that calling it twice does no more than calling it once. An
+/// unknown one does not.
 pub fn is_read_only(tool: &str) -> bool {
     Surface::native().find(tool).is_some_and(|tool| tool.hints.read_only)
 }
@@ -126,7 +153,8 @@ impl Mcp {
         self.shared.background.spawn(task);
     }
 
-    /// Waits for what goes on after its call was answered, though not for ever. For a daemon that answers no calls any more.
+    /// Waits for what goes on after its call was answered, though not for ever. For a daemon that answers no calls any
+    /// more.
     pub async fn close(&self) {
         self.shared.background.close();
         if tokio::time::timeout(CLOSE_GRACE, self.shared.background.wait()).await.is_err() {

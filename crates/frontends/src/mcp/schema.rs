@@ -1,10 +1,11 @@
 //! JSON Schemas of what tools take and answer, from their types; tidied, because a model pays for every byte.
 
-use std::borrow::Cow;
+use std::{any::type_name, borrow::Cow, marker::PhantomData};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use utoipa::PartialSchema;
 
 pub(crate) type JsonObject = Map<String, Value>;
 
@@ -23,8 +24,8 @@ fn closed(mut schema: Value) -> JsonObject {
     object(schema)
 }
 
-/// A field of an answer that is always there, and `null` while there is nothing to say. Written out as one of two types,
-/// which [`tidy`] leaves alone: a client that checks answers must know of the `null`.
+/// A field of an answer that is always there, and `null` while there is nothing to say. Written out as one of two
+/// types, which [`tidy`] leaves alone: a client that checks answers must know of the `null`.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Nullable<T>(pub(crate) Option<T>);
@@ -40,6 +41,27 @@ impl<T: JsonSchema> JsonSchema for Nullable<T> {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({ "oneOf": [generator.subschema_for::<T>(), { "type": "null" }] })
+    }
+}
+
+/// A type of the `sandbox` crate, described as the REST document does: `#[schemars(with = "Native<OnExpiry>")]`.
+pub(crate) struct Native<T>(PhantomData<T>);
+
+impl<T: PartialSchema> JsonSchema for Native<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed(type_name::<T>())
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        let described = serde_json::to_value(T::schema()).unwrap_or_default();
+        let mut schema = Schema::try_from(described).unwrap_or_default();
+        // A model pays for every byte, and the names say it.
+        schema.remove("description");
+        schema
     }
 }
 
@@ -246,7 +268,7 @@ mod tests {
     }
 
     #[derive(Serialize, JsonSchema)]
-    struct Told {
+    struct Answered {
         always: Nullable<String>,
     }
 
@@ -257,8 +279,8 @@ mod tests {
             "properties": { "always": { "oneOf": [{ "type": "string" }, { "type": "null" }] } },
             "required": ["always"],
         });
-        assert_eq!(of::<Told>(), expected);
-        assert_eq!(json!(Told { always: Nullable(None) }), json!({ "always": null }));
+        assert_eq!(of::<Answered>(), expected);
+        assert_eq!(json!(Answered { always: Nullable(None) }), json!({ "always": null }));
     }
 
     #[derive(Deserialize, JsonSchema)]

@@ -1,4 +1,5 @@
-//! A surface: what one sort of client is served. The native one is a value beside others, so one daemon can serve several.
+//! A surface: what one sort of client is served. The native one is a value beside others, so one daemon can serve
+//! several.
 
 use std::{collections::HashMap, fmt};
 
@@ -44,7 +45,8 @@ pub(crate) struct Reply {
     pub(crate) error_code: Option<String>,
 }
 
-/// Which tools there are, by which names and in which order, how their answers look, and what a client is told beside them.
+/// Which tools there are, by which names and in which order, how their answers look, and what a client is told beside
+/// them.
 #[derive(Debug)]
 pub(crate) struct Surface {
     pub(crate) instructions: &'static str,
@@ -62,8 +64,8 @@ struct Served {
 }
 
 impl Surface {
-    /// Warren's own: every tool, each answer in the envelope. It takes some milliseconds to make, so whoever serves it makes one
-    /// and keeps it.
+    /// Warren's own: every tool, each answer in the envelope. It takes some milliseconds to make, so whoever serves it
+    /// makes one and keeps it.
     pub(crate) fn native() -> Self {
         Self::new(INSTRUCTIONS, &prompts::NATIVE, Box::new(Envelope), tools::all())
     }
@@ -113,7 +115,8 @@ impl Surface {
         arguments: Option<JsonObject>,
     ) -> ToolResult<Value> {
         let Some(tool) = self.find(name) else { return Err(self.no_such_tool(name)) };
-        // The engine refuses changes. A call that happens to change nothing would get through, so the tool's kind decides.
+        // The engine refuses changes. A call that happens to change nothing would get through, so the tool's kind
+        // decides.
         if !tool.hints.read_only {
             call.who.may_change()?;
         }

@@ -16,8 +16,8 @@ use super::{
 
 type Run = Box<dyn Fn(Call, Option<JsonObject>) -> BoxFuture<'static, ToolResult<Value>> + Send + Sync>;
 
-/// One tool. Its arguments and its answer are types; their schemas are made from them. How an answer looks outside is the
-/// surface's.
+/// One tool. Its arguments and its answer are types; their schemas are made from them. How an answer looks outside is
+/// the surface's.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,

@@ -1,29 +1,18 @@
 //! Images from Dockerfiles. The context comes as the body, what the build tells goes back line by line.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
-use axum::{
-    Extension,
-    body::Body,
-    extract::{Query, State, rejection::QueryRejection},
-    http::HeaderMap,
-    response::Response,
-};
-use engine::{BuildEvent, BuildSpec, BuiltImage, DockerfileSource, PullEvent, QUEUED_BUILD_EVENTS};
-use futures_util::{
-    FutureExt as _, StreamExt as _,
-    future::BoxFuture,
-    stream::{self, BoxStream},
-};
+use axum::{Extension, body::Body, extract::State, http::HeaderMap, response::Response};
+use engine::{BuildSpec, DockerfileSource, PullEvent, QUEUED_BUILD_EVENTS};
+use futures_util::FutureExt as _;
 use sandbox::{Error, PullPolicy, Result};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
-    extract::{Caller, byte_stream},
-    pulls::{TELL_EVERY, event_of},
-    stream::{Format, Numbered, answer},
+    extract::{Caller, Params, byte_stream},
+    pulls::{self, Progress},
     v1,
 };
 use crate::{
@@ -35,8 +24,10 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(build))
 }
 
-/// Builds an image from the tar of a context, plain or compressed with gzip, and streams what it does, as SSE or as lines of
-/// JSON. The last line is `done`, or a failure in the shape of every failure. A reader that goes away ends the build.
+/// Builds an image from the tar of a context, plain or compressed with gzip, and streams what it does, as SSE or as
+/// lines of JSON.
+///
+/// The last line is `done`, or a failure in the shape of every failure. A reader that goes away ends the build.
 #[utoipa::path(post, path = "/images/build", tag = "images",
     params(
         ("tag" = Option<Vec<String>>, Query, description = "Names for the image; may be given several times."),
@@ -57,24 +48,17 @@ async fn build(
     Caller(who): Caller,
     Extension(id): Extension<HttpRequestId>,
     headers: HeaderMap,
-    pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
+    Params(pairs): Params<Vec<(String, String)>>,
     body: Body,
 ) -> ApiResult<Response> {
-    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
     let spec = spec_of(pairs)?;
     let (sender, events) = mpsc::channel(QUEUED_BUILD_EVENTS);
     let engine = rest.engine.clone();
     let pulling = Pulling::default();
     let pulls = pulling.progress();
     let work = async move { engine.build_image(&who, spec, byte_stream(body), sender, pulls).await };
-    let mut lines = lines(events, pulling, work.boxed());
-    // A failure before the first line is an answer like any other.
-    let first = match lines.next().await {
-        Some(Err(error)) => return Err(error.into()),
-        first => first,
-    };
-    let lines = stream::iter(first).chain(lines).boxed();
-    Ok(answer(Format::of(&headers), id, &rest.stop, lines))
+    let work = work.map(|built| built.map(v1::BuildEvent::from));
+    pulls::respond(&rest, id, &headers, pulls::lines(events, pulling, work.boxed())).await
 }
 
 fn spec_of(pairs: Vec<(String, String)>) -> Result<BuildSpec> {
@@ -124,87 +108,31 @@ fn pull(value: &str) -> Result<PullPolicy> {
     }
 }
 
-type Line = Result<Numbered<v1::BuildEvent>>;
+impl Progress for v1::BuildEvent {
+    fn of_pull(event: PullEvent) -> Self {
+        Self::Pulling { event: v1::PullEvent::of_pull(event) }
+    }
 
-struct Following {
-    events: mpsc::Receiver<BuildEvent>,
-    pulling: Pulling,
-    /// None once it ended.
-    work: Option<BoxFuture<'static, Result<BuiltImage>>>,
-    ready: VecDeque<Line>,
-    next_look: Instant,
-}
-
-fn lines(
-    events: mpsc::Receiver<BuildEvent>,
-    pulling: Pulling,
-    work: BoxFuture<'static, Result<BuiltImage>>,
-) -> BoxStream<'static, Line> {
-    let (ready, next_look) = (VecDeque::new(), Instant::now());
-    let following = Following { events, pulling, work: Some(work), ready, next_look };
-    stream::unfold(following, |mut following| async move {
-        let line = following.next().await?;
-        Some((line, following))
-    })
-    .boxed()
-}
-
-impl Following {
-    async fn next(&mut self) -> Option<Line> {
-        loop {
-            if let Some(line) = self.ready.pop_front() {
-                return Some(line);
-            }
-            let work = self.work.as_mut()?;
-            let events = self.pulling.news(self.next_look);
-            tokio::select! {
-                biased;
-                Some(event) = self.events.recv() => self.told(event),
-                ended = work => {
-                    self.work = None;
-                    // What it said last, in the same breath.
-                    while let Ok(event) = self.events.try_recv() {
-                        self.told(event);
-                    }
-                    self.ready.extend(self.pulling.fresh().into_iter().map(pulled));
-                    self.ready.push_back(ended.map(|built| numbered(built.into())));
-                }
-                events = events => {
-                    self.next_look = Instant::now() + TELL_EVERY;
-                    self.ready.extend(events.into_iter().map(pulled));
-                }
-            }
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Step { .. } => "step",
+            Self::Cached { .. } => "cached",
+            Self::Output { .. } => "output",
+            Self::Layer { .. } => "layer",
+            Self::Pull { .. } => "pull",
+            Self::Pulling { .. } => "pulling",
+            Self::Warning { .. } => "warning",
+            Self::Done { .. } => "done",
         }
     }
-
-    fn told(&mut self, event: BuildEvent) {
-        // What was told of a pull came before what the build says next.
-        self.ready.extend(self.pulling.fresh().into_iter().map(pulled));
-        self.ready.push_back(Ok(numbered(event.into())));
-    }
-}
-
-fn pulled(event: PullEvent) -> Line {
-    Ok(numbered(v1::BuildEvent::Pulling { event: event_of(event) }))
-}
-
-fn numbered(value: v1::BuildEvent) -> Numbered<v1::BuildEvent> {
-    let event = match &value {
-        v1::BuildEvent::Step { .. } => "step",
-        v1::BuildEvent::Cached { .. } => "cached",
-        v1::BuildEvent::Output { .. } => "output",
-        v1::BuildEvent::Layer { .. } => "layer",
-        v1::BuildEvent::Pull { .. } => "pull",
-        v1::BuildEvent::Pulling { .. } => "pulling",
-        v1::BuildEvent::Warning { .. } => "warning",
-        v1::BuildEvent::Done { .. } => "done",
-    };
-    Numbered { number: None, event, value }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use engine::BuildEvent;
+    use futures_util::StreamExt as _;
+
+    use super::{pulls::Line, *};
 
     #[tokio::test]
     async fn what_a_build_says_as_it_ends_comes_before_its_end() {
@@ -218,7 +146,7 @@ mod tests {
             pulls.tell(PullEvent::Retrying { wait: Duration::ZERO, why: "no answer".to_owned() });
             Err(Error::invalid("the end"))
         };
-        let lines: Vec<Line> = lines(events, pulling, work.boxed()).collect().await;
+        let lines: Vec<Line<v1::BuildEvent>> = pulls::lines(events, pulling, work.boxed()).collect().await;
         let said: Vec<_> = lines
             .into_iter()
             .map(|line| line.map_or_else(|error| error.to_string(), |line| line.event.to_owned()))

@@ -23,7 +23,7 @@ use super::{
     v1::{self, CodeEvent},
 };
 use crate::{
-    code::{self, Budget, Cell, Collected, Form, OutputKind, PictureCaps, Told, language, surroundings},
+    code::{self, Budget, Cell, CellEvent, Collected, Form, OutputKind, PictureCaps, language, surroundings},
     http::{ApiResult, HttpRequestId, Refusal},
     links::BaseUrl,
 };
@@ -39,7 +39,9 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(run)).routes(routes!(output))
 }
 
-/// Runs code and answers when it ended; with `Accept: text/event-stream` or `application/x-ndjson` tells of it as it runs.
+/// Runs code and answers when it ended; with `Accept: text/event-stream` or `application/x-ndjson` tells of it as it
+/// runs.
+///
 /// An exception is an answer, not a failure. Code goes on when its caller leaves; the same `requestId` finds it again.
 #[utoipa::path(post, path = "/sandboxes/{sandbox}/code", tag = "code",
     params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
@@ -207,22 +209,25 @@ fn numbered(event: CodeEvent) -> Numbered<CodeEvent> {
     Numbered { number: None, event: name, value: event }
 }
 
-fn event(told: &Told) -> Option<CodeEvent> {
+fn event(told: &CellEvent) -> Option<CodeEvent> {
     Some(match told {
-        Told::Output(shown) => match shown.output.kind {
+        CellEvent::Output(shown) => match shown.output.kind {
             OutputKind::Result => CodeEvent::Result(shown.output.clone()),
             OutputKind::Display => CodeEvent::Display(shown.output.clone()),
         },
-        Told::Error(error) => CodeEvent::Error(error.clone()),
-        Told::Warning(message) => CodeEvent::Warning { message: message.clone() },
-        Told::Files { files, truncated } => CodeEvent::Files { files: files.clone(), truncated: *truncated },
+        CellEvent::Error(error) => CodeEvent::Error(error.clone()),
+        CellEvent::Warning(message) => CodeEvent::Warning { message: message.clone() },
+        CellEvent::Files { files, truncated } => {
+            CodeEvent::Files { files: files.clone(), truncated: *truncated }
+        }
         // Part of how it ended.
-        Told::State { .. } => return None,
+        CellEvent::State { .. } => return None,
     })
 }
 
-/// Something that the code showed, whole, in its best form or in the one asked for. A browser shows pictures and plain text
-/// and runs nothing.
+/// Something that the code showed, whole, in its best form or in the one asked for.
+///
+/// A browser shows pictures and plain text and runs nothing.
 #[utoipa::path(get, path = "/sandboxes/{sandbox}/execs/{exec}/outputs/{number}", tag = "code",
     params(("sandbox" = String, Path, description = "Id or name."), ("exec" = String, Path),
         ("number" = u32, Path, description = "From 1, in the order in which they were shown."), v1::OutputFormQuery),

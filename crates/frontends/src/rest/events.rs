@@ -10,7 +10,7 @@ use super::{
     entries::last_event_id,
     extract::{Caller, Params},
     stream::{self, Format, Numbered},
-    v1::{self, schema},
+    v1,
 };
 use crate::http::{ApiResult, HttpRequestId};
 
@@ -21,7 +21,7 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
 /// Streams events from any number, as SSE (resumed by `Last-Event-ID`) or as lines of JSON.
 #[utoipa::path(get, path = "/events", tag = "events",
     params(v1::EventsQuery, ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read.")),
-    responses((status = 200, content((schema::Event = "application/x-ndjson"), (schema::Event = "text/event-stream")))))]
+    responses((status = 200, content((sandbox::Event = "application/x-ndjson"), (sandbox::Event = "text/event-stream")))))]
 async fn events(
     State(rest): State<Rest>,
     Caller(who): Caller,

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use axum::{Extension, Json, body::Body, extract::State, http::StatusCode};
-use engine::{ExecView, SignalScope};
+use engine::SignalScope;
 use sandbox::{Error, TerminalSize};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
     extract::{Ask, AskExec, JsonBody, byte_stream},
-    output,
-    v1::{self, schema},
+    output, v1,
 };
 use crate::{http::ApiResult, links::BaseUrl};
 
@@ -28,33 +27,12 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
         .routes(routes!(resize))
 }
 
-impl From<ExecView> for v1::Exec {
-    fn from(view: ExecView) -> Self {
-        Self {
-            id: view.id,
-            sandbox: view.sandbox,
-            command: view.command,
-            state: view.state,
-            outcome: view.outcome,
-            exit_code: view.exit_code,
-            pid: view.pid,
-            created_at: view.created_at,
-            started_at: view.started_at,
-            ended_at: view.ended_at,
-            duration_ms: view.duration_ms,
-            terminal: view.terminal,
-            stdin: view.stdin,
-            last_entry: view.last_entry,
-            request_id: view.request_id,
-            cell: view.cell,
-        }
-    }
-}
-
-/// Starts a command. Answers at once, or with `wait` when it ended. A command that could not start is an outcome, not a failure.
+/// Starts a command.
+///
+/// Answers at once, or with `wait` when it ended. A command that could not start is an outcome, not a failure.
 #[utoipa::path(post, path = "/sandboxes/{sandbox}/execs", tag = "execs",
     params(("sandbox" = String, Path, description = "Id or name."), v1::ExecQuery),
-    request_body = schema::ExecSpec, responses((status = 201, body = v1::ExecResult)))]
+    request_body = v1::ExecRequest, responses((status = 201, body = v1::ExecResult)))]
 async fn start(
     State(rest): State<Rest>,
     ask: Ask<v1::ExecQuery>,
@@ -69,7 +47,7 @@ async fn start(
         let links = is_tracked.then(|| rest.links.of(&ask.who, base.as_deref()));
         output::wait_and_capture(&rest.engine, &ask.who, &view, timeout, links.as_ref()).await?
     } else {
-        v1::ExecResult { exec: view.into(), stdout: None, stderr: None, files: None }
+        v1::ExecResult { exec: view, stdout: None, stderr: None, files: None }
     };
     Ok((StatusCode::CREATED, Json(result)))
 }
@@ -80,7 +58,7 @@ async fn start(
     responses((status = 200, body = v1::ExecList)))]
 async fn list(State(rest): State<Rest>, ask: Ask) -> ApiResult<Json<v1::ExecList>> {
     let execs = rest.engine.execs(&ask.who, &ask.which).await?;
-    Ok(Json(v1::ExecList { execs: execs.into_iter().map(Into::into).collect() }))
+    Ok(Json(v1::ExecList { execs }))
 }
 
 /// One exec.
@@ -88,7 +66,7 @@ async fn list(State(rest): State<Rest>, ask: Ask) -> ApiResult<Json<v1::ExecList
     params(("sandbox" = String, Path, description = "Id or name."), ("exec" = String, Path), v1::NamespaceQuery),
     responses((status = 200, body = v1::Exec)))]
 async fn inspect(State(rest): State<Rest>, ask: AskExec) -> ApiResult<Json<v1::Exec>> {
-    Ok(Json(rest.engine.exec_view(&ask.who, &ask.which, &ask.exec).await?.into()))
+    Ok(Json(rest.engine.exec_view(&ask.who, &ask.which, &ask.exec).await?))
 }
 
 /// Answers when the exec ended, or as it is after `timeoutMs`.
@@ -97,7 +75,7 @@ async fn inspect(State(rest): State<Rest>, ask: AskExec) -> ApiResult<Json<v1::E
     responses((status = 200, body = v1::Exec)))]
 async fn wait(State(rest): State<Rest>, ask: AskExec<v1::WaitExecQuery>) -> ApiResult<Json<v1::Exec>> {
     let timeout = ask.query.timeout_ms.map(Duration::from_millis);
-    Ok(Json(rest.engine.wait_exec(&ask.who, &ask.which, &ask.exec, timeout).await?.into()))
+    Ok(Json(rest.engine.wait_exec(&ask.who, &ask.which, &ask.exec, timeout).await?))
 }
 
 /// Writes the body to the exec's stdin as it comes.

@@ -20,8 +20,8 @@ use crate::{code::MAX_OUTPUT_NUMBER, http::ApiError};
 
 /// Longest JSON body. A command with its environment has at most 1 MiB, which JSON escapes may double.
 const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;
-/// Longest JSON body of a new sandbox: its patches have up to [`sandbox::MAX_PATCH_BYTES`], which base64 or JSON escapes make
-/// longer. As much as a message over MCP may have.
+/// Longest JSON body of a new sandbox: its patches have up to [`sandbox::MAX_PATCH_BYTES`], which base64 or JSON
+/// escapes make longer. As much as a message over MCP may have.
 pub(super) const MAX_CREATE_BYTES: usize = 16 * 1024 * 1024;
 const _: () = assert!(MAX_CREATE_BYTES > sandbox::MAX_PATCH_BYTES / 3 * 4 + MAX_JSON_BYTES);
 
@@ -294,8 +294,8 @@ impl<S: Send + Sync, T: DeserializeOwned, const MAX: usize> FromRequest<S> for J
     }
 }
 
-/// JSON has one kind of number, so `30.0` is as good as `30` (Python's division writes it), but serde takes only the latter
-/// for an integer. Fractions that are zero are left out.
+/// JSON has one kind of number, so `30.0` is as good as `30` (Python's division writes it), but serde takes only the
+/// latter for an integer. Fractions that are zero are left out.
 fn whole_numbers(json: &[u8]) -> Cow<'_, [u8]> {
     let mut short = Vec::new();
     let (mut copied, mut at, mut in_text) = (0, 0, false);

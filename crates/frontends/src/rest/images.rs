@@ -1,19 +1,18 @@
 //! Images: pulled, loaded, looked at, saved, named, removed.
 //!
-//! An image in a path is its reference or its digest as one segment, percent-encoded: `/v1/images/team%2Fapp%3A1.2`. What else
-//! stands in that place (`pull`, `load`, `save`, `import`, `prune`, `usage`) hides images of docker.io with that name alone;
-//! in full (`docker.io%2Flibrary%2Fsave`) they can be named.
+//! An image in a path is its reference or its digest as one segment, percent-encoded: `/v1/images/team%2Fapp%3A1.2`.
+//! What else stands in that place (`pull`, `load`, `save`, `import`, `prune`, `usage`) hides images of docker.io with
+//! that name alone; in full (`docker.io%2Flibrary%2Fsave`) they can be named.
 
 use axum::{
     Extension, Json,
     body::Body,
-    extract::{Query, State},
+    extract::State,
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
 use engine::{ArchiveFormat, DiskUsage, Force, Freed, ImageSummary, Platform};
-use futures_util::{StreamExt as _, stream};
-use sandbox::{Error, ErrorKind, Result};
+use sandbox::{Error, Result};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -24,7 +23,7 @@ use super::{
 use crate::{
     http::{About, ApiError, ApiResult, HttpRequestId},
     images::{Pulling, Registry, reference},
-    pipe::{self, PipeWriter},
+    pipe,
 };
 
 /// Images that one archive is asked to hold.
@@ -140,9 +139,10 @@ async fn inspect(
     Ok(Json(rest.engine.image(&who, &image).await?.into()))
 }
 
-/// Gets an image from its registry and streams how far it is, as SSE or as lines of JSON. A reader that goes away gives it
-/// up; what was downloaded is kept for the next pull. A failure after the first line is the last line, in the shape of every
-/// failure.
+/// Gets an image from its registry and streams how far it is, as SSE or as lines of JSON.
+///
+/// A reader that goes away gives it up; what was downloaded is kept for the next pull. A failure after the first line
+/// is the last line, in the shape of every failure.
 #[utoipa::path(post, path = "/images/pull", tag = "images", request_body = v1::PullRequest,
     responses((status = 200,
         content((v1::PullEvent = "application/x-ndjson"), (v1::PullEvent = "text/event-stream")))))]
@@ -195,38 +195,12 @@ async fn load(
 async fn save(
     State(rest): State<Rest>,
     Caller(who): Caller,
-    pairs: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
+    Params(pairs): Params<Vec<(String, String)>>,
 ) -> ApiResult<Response> {
-    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
     let (names, format) = wanted(pairs)?;
-    let (pieces, mut received) = pipe::pieces();
-    let writer = PipeWriter::new(pieces);
     let engine = rest.engine.clone();
-    let saving = tokio::spawn(async move { engine.save_images(&who, &names, writer, format.into()).await });
-    let Some(first) = received.recv().await else {
-        // An archive is never empty, so this one failed before its first byte.
-        return Err(match saving.await {
-            Ok(Ok(())) => Error::new(ErrorKind::Internal, "the archive is empty").into(),
-            Ok(Err(error)) => error.into(),
-            Err(error) => broken(error).into(),
-        });
-    };
-    let rest_of_it = stream::unfold((received, Some(saving)), |(mut received, saving)| async move {
-        if let Some(piece) = received.recv().await {
-            return Some((piece, (received, saving)));
-        }
-        // What ends early must not look whole.
-        match saving?.await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some((Err(error), (received, None))),
-            Err(error) => Some((Err(broken(error)), (received, None))),
-        }
-    });
-    Ok(streams::raw("application/x-tar", stream::iter([first]).chain(rest_of_it)))
-}
-
-fn broken(error: tokio::task::JoinError) -> Error {
-    Error::new(ErrorKind::Internal, "writing the archive ended too early").with_source(error)
+    let save = |writer| async move { engine.save_images(&who, &names, writer, format.into()).await };
+    streams::archive("application/x-tar", save).await
 }
 
 fn wanted(pairs: Vec<(String, String)>) -> Result<(Vec<String>, v1::ArchiveFormat), ApiError> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{Extension, Json, extract::State, http::StatusCode};
 use engine::NewKey;
-use sandbox::{Error, KeySpec, KeyView, Namespace};
+use sandbox::{Error, KeySpec, Namespace};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -16,23 +16,6 @@ use crate::http::{About, ApiResult};
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(revoke))
-}
-
-impl From<KeyView> for v1::Key {
-    fn from(view: KeyView) -> Self {
-        Self {
-            id: view.id,
-            label: view.label,
-            namespace: view.namespace,
-            created_at: view.created_at,
-            expires_at: view.expires_at,
-            revoked_at: view.revoked_at,
-            last_used_at: view.last_used_at,
-            max_sandboxes: view.max_sandboxes,
-            max_memory: view.max_memory,
-            read_only: view.read_only,
-        }
-    }
 }
 
 fn spec(request: v1::KeyRequest) -> Result<KeySpec, Error> {
@@ -66,14 +49,14 @@ async fn create(
 ) -> ApiResult<(StatusCode, Extension<About>, Json<v1::NewKey>)> {
     let NewKey { key, secret } = rest.engine.create_key(&who, spec(request)?).await?;
     let about = Extension(About::Key(key.id.clone()));
-    Ok((StatusCode::CREATED, about, Json(v1::NewKey { key: key.into(), secret })))
+    Ok((StatusCode::CREATED, about, Json(v1::NewKey { key, secret })))
 }
 
 /// Lists keys, oldest first; those that were revoked too.
 #[utoipa::path(get, path = "/keys", tag = "keys", responses((status = 200, body = v1::KeyList)))]
 async fn list(State(rest): State<Rest>, Caller(who): Caller) -> ApiResult<Json<v1::KeyList>> {
     let keys = rest.engine.keys(&who).await?;
-    Ok(Json(v1::KeyList { keys: keys.into_iter().map(Into::into).collect() }))
+    Ok(Json(v1::KeyList { keys }))
 }
 
 /// Revokes a key: from now on it opens nothing, and what it holds open ends.
@@ -86,5 +69,5 @@ async fn revoke(
     PathKey(key): PathKey,
 ) -> ApiResult<(Extension<About>, Json<v1::Key>)> {
     let key = rest.engine.revoke_key(&who, &key).await?;
-    Ok((Extension(About::Key(key.id.clone())), Json(key.into())))
+    Ok((Extension(About::Key(key.id.clone())), Json(key)))
 }

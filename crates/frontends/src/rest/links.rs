@@ -26,8 +26,9 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(make)).routes(routes!(open))
 }
 
-/// Makes a link to a file, which a browser opens without a key. It ends with its time, with the sandbox, and with the key
-/// that asked for it.
+/// Makes a link to a file, which a browser opens without a key.
+///
+/// It ends with its time, with the sandbox, and with the key that asked for it.
 #[utoipa::path(post, path = "/sandboxes/{sandbox}/links", tag = "links",
     params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
     request_body = v1::LinkRequest, responses((status = 201, body = v1::Link)))]
@@ -56,8 +57,10 @@ async fn make(
     Ok((StatusCode::CREATED, Json(v1::Link { url, expires_at })))
 }
 
-/// What a link leads to. Pictures and text are shown by a browser, the rest is saved; ranges are honoured. The name at the end
-/// is for people.
+/// What a link leads to.
+///
+/// Pictures and text are shown by a browser, the rest is saved; ranges are honoured. The name at the end is for
+/// people.
 #[utoipa::path(get, path = "/links/{token}/{name}", tag = "links",
     params(("token" = String, Path), ("name" = String, Path)), security(()),
     responses((status = 200, body = Vec<u8>, content_type = "*/*"), (status = 206, body = Vec<u8>, content_type = "*/*"),

@@ -14,7 +14,7 @@ use super::v1;
         description = "Sandboxes for AI agents. A sandbox in a path is its id or its name; a failure has one shape, and its \
                        `kind` decides the status (a method that a path does not have is `not_found` with 405)."
     ),
-    components(schemas(v1::ErrorBody, v1::ArchiveFormat))
+    components(schemas(v1::ErrorBody, v1::ArchiveFormat, sandbox::WriteMode))
 )]
 struct Head;
 
@@ -31,7 +31,8 @@ pub fn document() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// Operations are named for their handlers, of which every noun has a `list`; with the noun in front the names are unique.
+/// Operations are named for their handlers, of which every noun has a `list`; with the noun in front the names are
+/// unique.
 fn name_operations(document: &mut utoipa::openapi::OpenApi) {
     for item in document.paths.paths.values_mut() {
         for operation in
@@ -79,7 +80,7 @@ mod tests {
             json!({ "$ref": "#/components/schemas/DiffChange" })
         );
         assert_eq!(schemas["DiffChange"]["properties"]["size"]["type"], "integer");
-        assert_eq!(schemas["SandboxSpec"]["properties"]["name"]["maxLength"], 63);
+        assert_eq!(schemas["SandboxName"]["maxLength"], 63);
         assert_eq!(schemas["ChmodRequest"]["properties"]["path"]["pattern"], "^/[^\\u0000]*$");
     }
 }

@@ -21,27 +21,6 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
         .routes(routes!(wait))
 }
 
-impl From<engine::PackageJob> for v1::PackageJob {
-    fn from(job: engine::PackageJob) -> Self {
-        Self {
-            id: job.id,
-            sandbox: job.sandbox,
-            manager: job.manager,
-            packages: job.packages,
-            state: job.state,
-            message: job.message,
-            installed: job.installed,
-            exec: job.exec,
-            log: job.log,
-            created_at: job.created_at,
-            started_at: job.started_at,
-            ended_at: job.ended_at,
-            duration_ms: job.duration_ms,
-            request_id: job.request_id,
-        }
-    }
-}
-
 /// Installs packages. Answers at once, or with `wait` when the job ended. A failed install is a state, not an error.
 #[utoipa::path(post, path = "/sandboxes/{sandbox}/packages", tag = "packages",
     params(("sandbox" = String, Path, description = "Id or name."), v1::InstallQuery),
@@ -63,7 +42,7 @@ async fn install(
         let timeout = ask.query.timeout_ms.map(Duration::from_millis);
         job = engine.wait_package_job(who, which, &job.id, timeout).await?;
     }
-    Ok((StatusCode::CREATED, Json(job.into())))
+    Ok((StatusCode::CREATED, Json(job)))
 }
 
 /// Lists what is installed, by looking inside; or tells how one package stands.
@@ -74,23 +53,9 @@ async fn list(State(rest): State<Rest>, ask: Ask<v1::PackagesQuery>) -> ApiResul
     let (engine, who, which) = (&rest.engine, &ask.who, &ask.which);
     if let Some(package) = &ask.query.package {
         let status = engine.package_status(who, which, ask.query.manager, package).await?;
-        let status = Some(v1::PackageStatus {
-            name: status.name,
-            manager: status.manager,
-            state: status.state.as_str().to_owned(),
-            version: status.version,
-            job: status.job.map(Into::into),
-        });
-        return Ok(Json(v1::Packages { managers: Vec::new(), status }));
+        return Ok(Json(v1::Packages { managers: Vec::new(), status: Some(status) }));
     }
-    let listings = engine.packages(who, which, ask.query.manager).await?.into_iter();
-    let managers = listings
-        .map(|engine::PackageListing { manager, packages, timed_out }| v1::ManagerPackages {
-            manager,
-            packages,
-            timed_out,
-        })
-        .collect();
+    let managers = engine.packages(who, which, ask.query.manager).await?;
     Ok(Json(v1::Packages { managers, status: None }))
 }
 
@@ -100,7 +65,7 @@ async fn list(State(rest): State<Rest>, ask: Ask<v1::PackagesQuery>) -> ApiResul
     responses((status = 200, body = v1::PackageJobList)))]
 async fn jobs(State(rest): State<Rest>, ask: Ask) -> ApiResult<Json<v1::PackageJobList>> {
     let jobs = rest.engine.package_jobs(&ask.who, &ask.which).await?;
-    Ok(Json(v1::PackageJobList { jobs: jobs.into_iter().map(Into::into).collect() }))
+    Ok(Json(v1::PackageJobList { jobs }))
 }
 
 /// One package job.
@@ -108,7 +73,7 @@ async fn jobs(State(rest): State<Rest>, ask: Ask) -> ApiResult<Json<v1::PackageJ
     params(("sandbox" = String, Path, description = "Id or name."), ("job" = String, Path), v1::NamespaceQuery),
     responses((status = 200, body = v1::PackageJob)))]
 async fn job(State(rest): State<Rest>, ask: AskJob) -> ApiResult<Json<v1::PackageJob>> {
-    Ok(Json(rest.engine.package_job(&ask.who, &ask.which, &ask.job).await?.into()))
+    Ok(Json(rest.engine.package_job(&ask.who, &ask.which, &ask.job).await?))
 }
 
 /// Answers when the job ended, or as it is after `timeoutMs`.
@@ -118,7 +83,7 @@ async fn job(State(rest): State<Rest>, ask: AskJob) -> ApiResult<Json<v1::Packag
 async fn wait(State(rest): State<Rest>, ask: AskJob<v1::WaitExecQuery>) -> ApiResult<Json<v1::PackageJob>> {
     let timeout = ask.query.timeout_ms.map(Duration::from_millis);
     let job = rest.engine.wait_package_job(&ask.who, &ask.which, &ask.job, timeout).await?;
-    Ok(Json(job.into()))
+    Ok(Json(job))
 }
 
 /// What a path that names no job is told.

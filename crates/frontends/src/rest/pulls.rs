@@ -10,7 +10,8 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use sandbox::Result;
-use tokio::time::Instant;
+use serde::Serialize;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Rest,
@@ -23,11 +24,35 @@ use crate::{
 };
 
 /// Between two looks at how far a pull is.
-pub(super) const TELL_EVERY: Duration = Duration::from_millis(100);
+const TELL_EVERY: Duration = Duration::from_millis(100);
 
-type Line = Result<Numbered<v1::PullEvent>>;
+pub(super) type Line<V> = Result<Numbered<V>>;
 
-/// Streams what a pull tells, and `last` of what came of it. A failure before the first line is an answer like any other.
+/// What a stream of a pull, or of something that pulls, tells.
+pub(super) trait Progress: Serialize + Send + 'static {
+    fn of_pull(event: PullEvent) -> Self;
+
+    /// What kind of event it is, for readers of SSE.
+    fn kind(&self) -> &'static str;
+}
+
+impl Progress for v1::PullEvent {
+    fn of_pull(event: PullEvent) -> Self {
+        event_of(event)
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Resolved { .. } => "resolved",
+            Self::Layer { .. } => "layer",
+            Self::Retrying { .. } => "retrying",
+            Self::Done { .. } => "done",
+            Self::Created { .. } => "created",
+        }
+    }
+}
+
+/// Streams what a pull tells, and `last` of what came of it.
 pub(super) async fn follow<T: Send + 'static>(
     rest: &Rest,
     id: HttpRequestId,
@@ -37,7 +62,18 @@ pub(super) async fn follow<T: Send + 'static>(
     last: impl FnOnce(T) -> v1::PullEvent + Send + 'static,
 ) -> ApiResult<Response> {
     let work = work.map(|done| done.map(last)).boxed();
-    let mut lines = lines(pulling, work);
+    // It has nothing to say but what is told of the pull.
+    let (_, nothing) = mpsc::channel::<v1::PullEvent>(1);
+    respond(rest, id, headers, lines(nothing, pulling, work)).await
+}
+
+/// A failure before the first line is an answer like any other.
+pub(super) async fn respond<V: Progress>(
+    rest: &Rest,
+    id: HttpRequestId,
+    headers: &HeaderMap,
+    mut lines: BoxStream<'static, Line<V>>,
+) -> ApiResult<Response> {
     let first = match lines.next().await {
         Some(Err(error)) => return Err(error.into()),
         first => first,
@@ -46,17 +82,23 @@ pub(super) async fn follow<T: Send + 'static>(
     Ok(answer(Format::of(headers), id, &rest.stop, lines))
 }
 
-struct Following {
+struct Following<E, V> {
+    events: mpsc::Receiver<E>,
     pulling: Pulling,
     /// None once it ended.
-    work: Option<BoxFuture<'static, Result<v1::PullEvent>>>,
-    ready: VecDeque<Line>,
+    work: Option<BoxFuture<'static, Result<V>>>,
+    ready: VecDeque<Line<V>>,
     next_look: Instant,
 }
 
-fn lines(pulling: Pulling, work: BoxFuture<'static, Result<v1::PullEvent>>) -> BoxStream<'static, Line> {
-    let following =
-        Following { pulling, work: Some(work), ready: VecDeque::new(), next_look: Instant::now() };
+/// What `events` says, what is told of the pull, and last how the work ended.
+pub(super) fn lines<E: Into<V> + Send + 'static, V: Progress>(
+    events: mpsc::Receiver<E>,
+    pulling: Pulling,
+    work: BoxFuture<'static, Result<V>>,
+) -> BoxStream<'static, Line<V>> {
+    let (ready, next_look) = (VecDeque::new(), Instant::now());
+    let following = Following { events, pulling, work: Some(work), ready, next_look };
     stream::unfold(following, |mut following| async move {
         let line = following.next().await?;
         Some((line, following))
@@ -64,32 +106,47 @@ fn lines(pulling: Pulling, work: BoxFuture<'static, Result<v1::PullEvent>>) -> B
     .boxed()
 }
 
-impl Following {
-    async fn next(&mut self) -> Option<Line> {
+impl<E: Into<V>, V: Progress> Following<E, V> {
+    async fn next(&mut self) -> Option<Line<V>> {
         loop {
             if let Some(line) = self.ready.pop_front() {
                 return Some(line);
             }
             let work = self.work.as_mut()?;
-            let events = self.pulling.news(self.next_look);
+            let pulled = self.pulling.news(self.next_look);
             tokio::select! {
                 biased;
+                Some(event) = self.events.recv() => self.take(event),
                 ended = work => {
                     self.work = None;
-                    self.ready.extend(self.pulling.fresh().into_iter().map(told));
+                    // What it said last, in the same breath.
+                    while let Ok(event) = self.events.try_recv() {
+                        self.take(event);
+                    }
+                    self.take_pulled(self.pulling.fresh());
                     self.ready.push_back(ended.map(numbered));
                 }
-                events = events => {
+                pulled = pulled => {
                     self.next_look = Instant::now() + TELL_EVERY;
-                    self.ready.extend(events.into_iter().map(told));
+                    self.take_pulled(pulled);
                 }
             }
         }
     }
+
+    fn take(&mut self, event: E) {
+        // What was told of a pull came before what is said next.
+        self.take_pulled(self.pulling.fresh());
+        self.ready.push_back(Ok(numbered(event.into())));
+    }
+
+    fn take_pulled(&mut self, events: Vec<PullEvent>) {
+        self.ready.extend(events.into_iter().map(|event| Ok(numbered(V::of_pull(event)))));
+    }
 }
 
-fn told(event: PullEvent) -> Line {
-    Ok(numbered(event_of(event)))
+fn numbered<V: Progress>(value: V) -> Numbered<V> {
+    Numbered { number: None, event: value.kind(), value }
 }
 
 pub(super) fn event_of(event: PullEvent) -> v1::PullEvent {
@@ -117,15 +174,4 @@ pub(super) fn event_of(event: PullEvent) -> v1::PullEvent {
             v1::PullEvent::Retrying { wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), why }
         }
     }
-}
-
-fn numbered(value: v1::PullEvent) -> Numbered<v1::PullEvent> {
-    let event = match &value {
-        v1::PullEvent::Resolved { .. } => "resolved",
-        v1::PullEvent::Layer { .. } => "layer",
-        v1::PullEvent::Retrying { .. } => "retrying",
-        v1::PullEvent::Done { .. } => "done",
-        v1::PullEvent::Created { .. } => "created",
-    };
-    Numbered { number: None, event, value }
 }

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use axum::{
     Extension, Json,
-    extract::{Query, State},
+    extract::State,
     http::{HeaderMap, StatusCode},
     response::{IntoResponse as _, Response},
 };
 use engine::{Force, Principal, SandboxFilter, SandboxView};
-use sandbox::{Error, Lifetime, SandboxName, SandboxSpec, Usage};
+use sandbox::{Error, Lifetime, Namespace, SandboxName, SandboxSpec, SandboxState, Usage};
 use serde::Deserialize;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Rest,
-    extract::{Ask, Caller, JsonBody, MAX_CREATE_BYTES},
+    extract::{Ask, Caller, JsonBody, MAX_CREATE_BYTES, Params},
     patches, pulls,
     stream::Format,
-    v1::{self, schema},
+    v1,
 };
 use crate::{
     http::{About, ApiError, ApiResult, HttpRequestId},
@@ -116,9 +116,10 @@ fn millis(span: Option<u64>) -> Option<Duration> {
     span.map(Duration::from_millis)
 }
 
-/// Makes a sandbox and starts it. Asked for SSE or lines of JSON it streams how far the pull of the image is (status 200), and
-/// last the sandbox.
-#[utoipa::path(post, path = "/sandboxes", tag = "sandboxes", request_body = schema::SandboxSpec,
+/// Makes a sandbox and starts it.
+///
+/// Asked for SSE or lines of JSON it streams how far the pull of the image is (status 200), and last the sandbox.
+#[utoipa::path(post, path = "/sandboxes", tag = "sandboxes", request_body = SandboxSpec,
     responses((status = 201, body = v1::Sandbox),
         (status = 200, content((v1::PullEvent = "application/x-ndjson"), (v1::PullEvent = "text/event-stream")))))]
 async fn create(
@@ -152,8 +153,8 @@ async fn create(
 /// Lists sandboxes. Everything asked for must hold; `state` and `label` may be given several times.
 #[utoipa::path(get, path = "/sandboxes", tag = "sandboxes",
     params(
-        ("namespace" = Option<String>, Query),
-        ("state" = Option<Vec<String>>, Query, description = "Any of these states."),
+        ("namespace" = Option<Namespace>, Query),
+        ("state" = Option<Vec<SandboxState>>, Query, description = "Any of these states."),
         ("label" = Option<Vec<String>>, Query, description = "`key=value`; all of them."),
         ("name" = Option<String>, Query, description = "A part of the name."),
     ),
@@ -161,9 +162,8 @@ async fn create(
 async fn list(
     State(rest): State<Rest>,
     Caller(who): Caller,
-    pairs: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
+    Params(pairs): Params<Vec<(String, String)>>,
 ) -> ApiResult<Json<v1::SandboxList>> {
-    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
     let found = rest.engine.sandboxes(&who, &filter(pairs)?).await?;
     Ok(Json(v1::SandboxList { sandboxes: found.into_iter().map(Into::into).collect() }))
 }
@@ -256,7 +256,7 @@ async fn drain(State(rest): State<Rest>, ask: Ask<v1::DrainQuery>) -> SandboxAns
 /// Gives the sandbox a new lifetime, counted from now.
 #[utoipa::path(post, path = "/sandboxes/{sandbox}/renew", tag = "sandboxes",
     params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
-    request_body = schema::Lifetime, responses((status = 200, body = v1::Sandbox)))]
+    request_body = Lifetime, responses((status = 200, body = v1::Sandbox)))]
 async fn renew(State(rest): State<Rest>, ask: Ask, JsonBody(lifetime): JsonBody<Lifetime>) -> SandboxAnswer {
     answer(rest.engine.renew_sandbox(&ask.who, &ask.which, lifetime).await?)
 }
@@ -273,7 +273,7 @@ async fn wait(State(rest): State<Rest>, ask: Ask<v1::WaitQuery>) -> SandboxAnswe
 /// What the sandbox uses now.
 #[utoipa::path(get, path = "/sandboxes/{sandbox}/usage", tag = "sandboxes",
     params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
-    responses((status = 200, body = schema::Usage)))]
+    responses((status = 200, body = Usage)))]
 async fn usage(State(rest): State<Rest>, ask: Ask) -> ApiResult<Json<Usage>> {
     Ok(Json(rest.engine.usage(&ask.who, &ask.which).await?))
 }

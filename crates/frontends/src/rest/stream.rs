@@ -14,13 +14,20 @@ use axum::{
     },
 };
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt, stream::BoxStream};
-use sandbox::{Error, Result};
+use futures_util::{
+    Stream, StreamExt,
+    stream::{self, BoxStream},
+};
+use sandbox::{Error, ErrorKind, Result};
 use serde::Serialize;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::v1::ENTRIES_MEDIA_TYPE;
-use crate::http::{self, HttpRequestId};
+use crate::{
+    http::{self, ApiResult, HttpRequestId},
+    pipe::{self, PipeWriter},
+};
 
 /// Between two comments on a silent SSE stream: shorter than the idle limit of common proxies.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -139,6 +146,40 @@ where
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
     ([(CONTENT_TYPE, media_type), (CACHE_CONTROL, "no-cache")], Body::from_stream(bytes)).into_response()
+}
+
+/// An archive as it is written. A failure before the first byte is an answer like any other; what ends early must not
+/// look whole.
+pub(super) async fn archive<T, F>(
+    media_type: &'static str,
+    save: impl FnOnce(PipeWriter) -> F,
+) -> ApiResult<Response>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let (pieces, mut received) = pipe::pieces();
+    let saving = tokio::spawn(save(PipeWriter::new(pieces)));
+    let Some(first) = received.recv().await else {
+        return Err(match saved(saving).await {
+            Ok(_) => Error::new(ErrorKind::Internal, "the archive is empty").into(),
+            Err(error) => error.into(),
+        });
+    };
+    let others = stream::unfold((received, Some(saving)), |(mut received, saving)| async move {
+        if let Some(piece) = received.recv().await {
+            return Some((piece, (received, saving)));
+        }
+        let error = saved(saving?).await.err()?;
+        Some((Err(error), (received, None)))
+    });
+    Ok(raw(media_type, stream::iter([first]).chain(others)))
+}
+
+async fn saved<T>(saving: JoinHandle<Result<T>>) -> Result<T> {
+    let broken =
+        |error| Error::new(ErrorKind::Internal, "writing the archive ended too early").with_source(error);
+    saving.await.map_err(broken)?
 }
 
 #[cfg(test)]

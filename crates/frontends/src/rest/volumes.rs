@@ -29,7 +29,7 @@ async fn create(
     let namespace = namespace.unwrap_or_else(|| who.home_namespace());
     let spec = VolumeSpec { name, namespace, kind, size, quota, labels };
     let made = rest.engine.create_volume(&who, spec).await?;
-    Ok((StatusCode::CREATED, Json(made.into())))
+    Ok((StatusCode::CREATED, Json(made)))
 }
 
 /// Lists volumes, of one namespace or of all that the caller sees.
@@ -41,7 +41,7 @@ async fn list(
     Params(query): Params<v1::NamespaceQuery>,
 ) -> ApiResult<Json<v1::VolumeList>> {
     let found = rest.engine.volumes(&who, query.namespace.as_ref()).await?;
-    Ok(Json(v1::VolumeList { volumes: found.into_iter().map(Into::into).collect() }))
+    Ok(Json(v1::VolumeList { volumes: found }))
 }
 
 /// One volume, with what it takes and who mounts it.
@@ -49,7 +49,7 @@ async fn list(
     params(("volume" = String, Path, description = "Name."), v1::NamespaceQuery),
     responses((status = 200, body = v1::Volume)))]
 async fn inspect(State(rest): State<Rest>, ask: AskVolume) -> ApiResult<Json<v1::Volume>> {
-    Ok(Json(rest.engine.volume(&ask.who, &ask.which).await?.into()))
+    Ok(Json(rest.engine.volume(&ask.who, &ask.which).await?))
 }
 
 /// Removes a volume with everything in it. Refused while a sandbox mounts it, running or not.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::BackendKind;
 
 /// The kinds of things that errors are about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Thing {
     Sandbox,
@@ -54,7 +54,7 @@ impl fmt::Display for Thing {
 }
 
 /// What an error is about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Subject {
     pub what: Thing,
     /// Empty if the caller gave something that is not a name.
@@ -74,7 +74,7 @@ impl fmt::Display for Subject {
 }
 
 /// The limits that callers and operators can set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// Sandboxes of the whole daemon.
@@ -97,7 +97,7 @@ pub enum Limit {
 }
 
 /// A limit that a request would exceed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Overrun {
     pub limit: Limit,
     pub most: u64,

@@ -1,4 +1,5 @@
-//! How much one asker gets: requests a second, failed authentications, open streams. Bodies are bounded by whoever reads them.
+//! How much one asker gets: requests a second, failed authentications, open streams. Bodies are bounded by whoever
+//! reads them.
 
 mod bucket;
 mod streams;
@@ -28,8 +29,8 @@ const BURST_SECONDS: f64 = 2.0;
 /// Wrong keys from one address that are answered one by one. Right keys from there are let in all the while.
 const FAILURES_PER_SECOND: f64 = 10.0;
 const FAILURE_BURST: f64 = 20.0;
-/// The same of links that nobody made. Counted apart: any page can have a browser ask for such, and must not be able to shut
-/// out the keys of its user.
+/// The same of links that nobody made. Counted apart: any page can have a browser ask for such, and must not be able to
+/// shut out the keys of its user.
 const FORGED_LINKS_PER_SECOND: f64 = 10.0;
 const FORGED_LINK_BURST: f64 = 50.0;
 
@@ -81,8 +82,8 @@ impl Limits {
         &self.streams
     }
 
-    /// Counts a wrong key. Refuses once the address has shown too many: that refusal costs less than one for the key, which
-    /// is written to the audit.
+    /// Counts a wrong key. Refuses once the address has shown too many: that refusal costs less than one for the key,
+    /// which is written to the audit.
     pub(super) fn take_failure(&self, peer: Option<Peer>) -> Result<(), Refusal> {
         let Some(address) = address_of(peer) else { return Ok(()) };
         self.failures.take(&address, Instant::now()).map_err(|wait| {

@@ -159,7 +159,8 @@ impl StreamLease {
         self.auth.ended(&self.who)
     }
 
-    /// Refuses a request that changes something before it does so, where its answer will be a stream and there is no place.
+    /// Refuses a request that changes something before it does so, where its answer will be a stream and there is no
+    /// place.
     pub(crate) fn check_before(&self, request: &Parts) -> Result<(), Refusal> {
         let accepts = request.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let wants_stream = accepts.flat_map(|text| text.split(',')).any(is_event_stream);
@@ -171,8 +172,8 @@ impl StreamLease {
         }
     }
 
-    /// Counts the answer while it lasts, if it is a stream. One that only reads is refused where there is no place; work
-    /// that was done is never answered with a refusal.
+    /// Counts the answer while it lasts, if it is a stream. One that only reads is refused where there is no place;
+    /// work that was done is never answered with a refusal.
     pub(crate) fn count(&self, method: &Method, response: Response) -> Result<Response, Refusal> {
         let is_stream = response.body().size_hint().exact().is_none()
             && response.status() != StatusCode::SWITCHING_PROTOCOLS;

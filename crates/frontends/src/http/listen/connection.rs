@@ -38,8 +38,8 @@ pub(super) struct Ends {
     pub(super) local: Option<LocalAddress>,
 }
 
-/// Answers requests until the other end leaves, or `stop`. `head_time` is what a whole request head may take, and how long
-/// a connection may idle: who sends a byte now and then holds no place for long.
+/// Answers requests until the other end leaves, or `stop`. `head_time` is what a whole request head may take, and how
+/// long a connection may idle: who sends a byte now and then holds no place for long.
 pub(super) async fn converse<S>(
     stream: S,
     ends: Ends,
@@ -90,7 +90,8 @@ pub(super) async fn converse<S>(
     log_end(ended);
 }
 
-/// The stream itself of a connection that was upgraded, with what was read of it already; none where it is of another kind.
+/// The stream itself of a connection that was upgraded, with what was read of it already; none where it is of another
+/// kind.
 pub(crate) fn stream_of<S>(upgraded: Upgraded) -> Option<(S, Bytes)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,

@@ -103,9 +103,9 @@ impl Drop for Watched {
     }
 }
 
-/// A stream that is not closed in the face of who still sends. To close with bytes that were never read is to reset: whoever
-/// writes a large request in one go would see its writes fail, and many a client then never looks for the answer that was
-/// sent. So our side ends first, and what still comes is thrown away within the bounds above.
+/// A stream that is not closed in the face of who still sends. To close with bytes that were never read is to reset:
+/// whoever writes a large request in one go would see its writes fail, and many a client then never looks for the
+/// answer that was sent. So our side ends first, and what still comes is thrown away within the bounds above.
 #[derive(Debug)]
 pub(super) struct Linger<S> {
     stream: S,

@@ -84,8 +84,8 @@ struct Terms {
     max_connections: usize,
 }
 
-/// Serves until `stop`. Then calls `hide`, accepts what had connected by then, lets requests in flight finish for at most
-/// the grace, and cuts the rest.
+/// Serves until `stop`. Then calls `hide`, accepts what had connected by then, lets requests in flight finish for at
+/// most the grace, and cuts the rest.
 async fn serve(door: impl Door, terms: Terms, hide: impl FnOnce() + Send) {
     let Terms { app, activity, stop, grace, max_connections } = terms;
     let places = Arc::new(Semaphore::new(max_connections));

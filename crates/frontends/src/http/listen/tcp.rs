@@ -44,8 +44,8 @@ pub async fn serve_tcp(
     serve(Tcp::new(listener, tls), terms, || {}).await;
 }
 
-/// Answers are small and streams are live: nothing waits for more to send. A silent stream whose other end lost its network
-/// would hold its place for ever: the kernel asks now and then.
+/// Answers are small and streams are live: nothing waits for more to send. A silent stream whose other end lost its
+/// network would hold its place for ever: the kernel asks now and then.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -104,10 +104,11 @@ impl Door for Tcp {
     }
 }
 
-/// Writes that make no progress for as long as `limit` fail. An end that is there but takes nothing would otherwise keep its
-/// place for ever: the kernel goes on asking it, and is content with the answer that there is no room.
+/// Writes that make no progress for as long as `limit` fail. An end that is there but takes nothing would otherwise
+/// keep its place for ever: the kernel goes on asking it, and is content with the answer that there is no room.
 ///
-/// Not the kernel's own limit for this: it would also count for keep-alive, where one lost packet would then be the end.
+/// Not the kernel's own limit for this: it would also count for keep-alive, where one lost packet would then be the
+/// end.
 fn read_within(stream: TcpStream, limit: Duration) -> Pin<Box<TimeoutWriter<TcpStream>>> {
     let mut stream = TimeoutWriter::new(stream);
     stream.set_timeout(Some(limit));

@@ -12,8 +12,8 @@ use crate::mcp::{
     surface::Reply,
 };
 
-/// A reply as text, for models, and as data, for programs; pictures and links behind the text. A client whose protocol has no
-/// links finds the same addresses in the text.
+/// A reply as text, for models, and as data, for programs; pictures and links behind the text. A client whose protocol
+/// has no links finds the same addresses in the text.
 pub(super) fn tool_result(reply: Reply, takes_links: bool) -> model::CallToolResult {
     let text = reply.text.or_else(|| reply.data.as_ref().map(ToString::to_string)).unwrap_or_default();
     let text = model::ContentBlock::text(text);

@@ -1,7 +1,7 @@
 //! What a session has sent lately, so that a client whose connection broke gets the rest on the next one.
 //!
-//! The library keeps the answer of a request only while it is being made: an answer that comes between two connections would
-//! be lost. Here it waits for the client.
+//! The library keeps the answer of a request only while it is being made: an answer that comes between two connections
+//! would be lost. Here it waits for the client.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -26,11 +26,12 @@ use tokio::sync::watch;
 /// Of streams that are complete, so many are kept, for so long: a client that comes back at all comes back soon.
 const MAX_COMPLETE_STREAMS: usize = 8;
 const KEPT_FOR: Duration = Duration::from_secs(120);
-/// Bytes of one session, and of all sessions together. Beyond, the oldest streams that are complete are forgotten, even one
-/// that holds an answer which nobody has read.
+/// Bytes of one session, and of all sessions together. Beyond, the oldest streams that are complete are forgotten, even
+/// one that holds an answer which nobody has read.
 const MAX_SESSION_BYTES: usize = 8 * 1024 * 1024;
 const MAX_ALL_BYTES: usize = 128 * 1024 * 1024;
-/// Events of one stream, and their bytes. The newest one is the answer: within the bytes above it is kept whatever its size.
+/// Events of one stream, and their bytes. The newest one is the answer: within the bytes above it is kept whatever its
+/// size.
 const MAX_STREAM_EVENTS: usize = 256;
 const MAX_STREAM_BYTES: usize = 1024 * 1024;
 /// Streams of one session; the oldest is forgotten when there are more.
@@ -118,12 +119,12 @@ struct Kept {
 
 /// `stream-event`, as the client hands it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct EventPosition {
     stream: u64,
     event: u64,
 }
 
-impl Place {
+impl EventPosition {
     fn parse(text: &str) -> Option<Self> {
         let (stream, event) = text.split_once('-')?;
         Some(Self { stream: stream.parse().ok()?, event: event.parse().ok()? })
@@ -163,10 +164,10 @@ impl EventLog {
         self.change(|log| log.prune(Instant::now()));
     }
 
-    fn next_after(&self, place: Place) -> Next {
+    fn next_after(&self, position: EventPosition) -> Next {
         let log = self.log();
-        let Some(stream) = log.streams.get(&place.stream) else { return Next::End };
-        match stream.events.iter().find(|kept| kept.number > place.event) {
+        let Some(stream) = log.streams.get(&position.stream) else { return Next::End };
+        match stream.events.iter().find(|kept| kept.number > position.event) {
             Some(kept) => Next::Event(kept.number, kept.event.clone()),
             None if stream.complete_since.is_some() => Next::End,
             None => Next::Later,
@@ -181,16 +182,16 @@ enum Next {
 }
 
 impl Log {
-    fn add(&mut self, stream_id: &str, event: &ServerSseMessage) -> Place {
+    fn add(&mut self, stream_id: &str, event: &ServerSseMessage) -> EventPosition {
         let number = match self.numbers.get(stream_id) {
             Some(number) => *number,
             None => self.begin(stream_id),
         };
         let stream = self.streams.entry(number).or_default();
         stream.n_events += 1;
-        let place = Place { stream: number, event: stream.n_events };
+        let position = EventPosition { stream: number, event: stream.n_events };
         let mut event = event.clone();
-        event.event_id = Some(format!("{}-{}", place.stream, place.event));
+        event.event_id = Some(format!("{}-{}", position.stream, position.event));
         let is_last = matches!(
             event.message.as_deref(),
             Some(ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
@@ -199,10 +200,10 @@ impl Log {
             stream.complete_since = Some(Instant::now());
         }
         self.n_bytes -= stream.n_bytes;
-        stream.keep(Kept { number: place.event, n_bytes: size(&event), event });
+        stream.keep(Kept { number: position.event, n_bytes: size(&event), event });
         self.n_bytes += stream.n_bytes;
         self.prune(Instant::now());
-        place
+        position
     }
 
     fn oldest_complete(&self) -> Option<(Instant, u64)> {
@@ -270,10 +271,10 @@ impl EventStore for EventLog {
         stream_id: &str,
         event: &ServerSseMessage,
     ) -> Result<String, EventStoreError> {
-        let place = self.change(|log| log.add(stream_id, event));
+        let position = self.change(|log| log.add(stream_id, event));
         self.budget.make_room();
         self.added.send_modify(|n| *n += 1);
-        Ok(format!("{}-{}", place.stream, place.event))
+        Ok(format!("{}-{}", position.stream, position.event))
     }
 
     async fn replay_events_after(&self, last_event_id: &str) -> Result<EventStream, EventStoreError> {
@@ -284,18 +285,18 @@ impl EventStore for EventLog {
 
 /// What came after an event on its stream, and what will come, until the stream is complete.
 pub(super) fn after(log: &Arc<EventLog>, last_event_id: &str) -> Option<EventStream> {
-    let place = Place::parse(last_event_id)?;
-    if !log.log().streams.contains_key(&place.stream) {
+    let position = EventPosition::parse(last_event_id)?;
+    if !log.log().streams.contains_key(&position.stream) {
         return None;
     }
-    let state = (Arc::clone(log), log.added.subscribe(), place);
-    Some(Box::pin(stream::unfold(state, |(log, mut added, place)| async move {
+    let state = (Arc::clone(log), log.added.subscribe(), position);
+    Some(Box::pin(stream::unfold(state, |(log, mut added, position)| async move {
         loop {
             added.mark_unchanged();
-            match log.next_after(place) {
+            match log.next_after(position) {
                 Next::Event(number, event) => {
-                    let place = Place { event: number, ..place };
-                    return Some((event, (log, added, place)));
+                    let position = EventPosition { event: number, ..position };
+                    return Some((event, (log, added, position)));
                 }
                 Next::Later => added.changed().await.ok()?,
                 Next::End => return None,

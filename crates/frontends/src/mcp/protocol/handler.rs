@@ -80,8 +80,8 @@ impl Handler {
         })
     }
 
-    /// Runs a tool to its end, or until it may run no longer. A caller whose connection is lost cancelled nothing: only a call
-    /// that does no more than look ends with it.
+    /// Runs a tool to its end, or until it may run no longer. A caller whose connection is lost cancelled nothing: only
+    /// a call that does no more than look ends with it.
     async fn run(&self, tool: &str, call: Call, arguments: Option<JsonObject>) -> Reply {
         let cancelled = call.cancelled.clone();
         let only_looks = self.surface.find(tool).is_some_and(|tool| tool.hints.read_only);

@@ -1,7 +1,7 @@
 //! Streamable HTTP at `/mcp`.
 //!
-//! Clients of the older revisions have sessions with streams that can be resumed; those of the newest send each request by
-//! itself. Whoever does not want a stream is answered with one piece of JSON and needs no session either.
+//! Clients of the older revisions have sessions with streams that can be resumed; those of the newest send each request
+//! by itself. Whoever does not want a stream is answered with one piece of JSON and needs no session either.
 
 use std::{sync::Arc, time::Duration};
 

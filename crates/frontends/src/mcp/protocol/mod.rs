@@ -1,8 +1,8 @@
 //! The MCP protocol: its messages, sessions and transports. Nothing outside this directory names the library behind it.
 //!
-//! [`handler`] turns messages into calls of tools, resources and prompts. `http` (Streamable HTTP), `sse` (its predecessor)
-//! and `stdio` (for `warren mcp`) carry messages; each is generic over the [`Profile`], so that the conformance suite's
-//! fixtures go through the very same code.
+//! [`handler`] turns messages into calls of tools, resources and prompts. `http` (Streamable HTTP), `sse` (its
+//! predecessor) and `stdio` (for `warren mcp`) carry messages; each is generic over the [`Profile`], so that the
+//! conformance suite's fixtures go through the very same code.
 
 mod client;
 #[cfg(feature = "conformance")]
@@ -80,9 +80,9 @@ impl Profile for Served {
     }
 }
 
-/// `/mcp`, `/sse`, `/messages` and, on the Unix socket, `/mcp/stdio`. Requests must come with their `Peer` and `Principal`
-/// as extensions: `http::app` sees to that. `stop` ends open streams, so that a daemon can leave; `activity` counts clients
-/// on stdio, whose requests are over when they begin.
+/// `/mcp`, `/sse`, `/messages` and, on the Unix socket, `/mcp/stdio`. Requests must come with their `Peer` and
+/// `Principal` as extensions: `http::app` sees to that. `stop` ends open streams, so that a daemon can leave;
+/// `activity` counts clients on stdio, whose requests are over when they begin.
 pub fn router(mcp: Mcp, stop: CancellationToken, activity: Activity) -> Router {
     routes(Served::new(mcp, || Arc::new(Surface::native())), stop, activity)
 }

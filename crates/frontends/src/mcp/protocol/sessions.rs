@@ -59,7 +59,8 @@ struct Entry {
     owner: Owner,
     last_used: Instant,
     ended: CancellationToken,
-    /// Held once more by every open stream, and by whoever works with a copy of this entry: while a request is not answered.
+    /// Held once more by every open stream, and by whoever works with a copy of this entry: while a request is not
+    /// answered.
     in_use: Arc<()>,
 }
 
@@ -105,8 +106,8 @@ impl Sessions {
         Arc::new(OwnSessions { all: Arc::clone(self), owner, ended, is_full: AtomicBool::new(false) })
     }
 
-    /// Makes room for one more of `owner` where there is none: takes the session that was idle longest. An error where all
-    /// are in use.
+    /// Makes room for one more of `owner` where there is none: takes the session that was idle longest. An error where
+    /// all are in use.
     fn make_room(&self, owner: &Owner) -> Result<Option<(SessionId, Entry)>, Full> {
         let mut entries = self.entries();
         let mut n_each: HashMap<&Owner, usize> = HashMap::new();

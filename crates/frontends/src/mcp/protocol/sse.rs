@@ -1,5 +1,5 @@
-//! HTTP+SSE, the transport before Streamable HTTP: the client opens one stream at `/sse`, is told where to post, and reads
-//! the answers from the stream. The session is the stream: it ends with it.
+//! HTTP+SSE, the transport before Streamable HTTP: the client opens one stream at `/sse`, is told where to post, and
+//! reads the answers from the stream. The session is the stream: it ends with it.
 
 use std::{
     collections::HashMap,
@@ -100,13 +100,13 @@ impl Open {
 
 /// Closes the session when the stream is dropped, which is when the client left. What it began goes on.
 #[derive(Debug)]
-struct Place {
+struct SessionGuard {
     open: Arc<Open>,
     id: String,
     gone: CancellationToken,
 }
 
-impl Drop for Place {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
         self.open.sessions().remove(&self.id);
         self.gone.cancel();
@@ -124,7 +124,7 @@ async fn begin<P: Profile>(State(front): State<Front<P>>, request: Request) -> A
     client.ended = ended.clone();
     let endpoint = Event::default().event("endpoint").data(endpoint(&id, parts.extensions.get()));
     let gone = client.gone.clone();
-    let place = Place { open: Arc::clone(&front.open), id, gone: gone.clone() };
+    let guard = SessionGuard { open: Arc::clone(&front.open), id, gone: gone.clone() };
     let handler = front.profile.handler(client);
     tokio::spawn(async move {
         // Nothing more can be said once the stream is gone, so that there is nothing to look for.
@@ -134,7 +134,7 @@ async fn begin<P: Profile>(State(front): State<Front<P>>, request: Request) -> A
             Err(error) => tracing::debug!("a client of {STREAM_PATH} did not begin: {error}"),
         }
     });
-    let events = stream::iter([endpoint]).chain(events(answers, place)).map(Ok::<_, Infallible>);
+    let events = stream::iter([endpoint]).chain(events(answers, guard)).map(Ok::<_, Infallible>);
     let events = events.take_until(front.stop.clone().cancelled_owned());
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
@@ -145,12 +145,12 @@ fn endpoint(id: &str, key: Option<&QueryKey>) -> String {
     format!("{MESSAGES_PATH}?sessionId={id}{key}")
 }
 
-fn events(answers: mpsc::Receiver<ServerJsonRpcMessage>, place: Place) -> impl Stream<Item = Event> {
-    stream::unfold((answers, place), |(mut answers, place)| async move {
+fn events(answers: mpsc::Receiver<ServerJsonRpcMessage>, guard: SessionGuard) -> impl Stream<Item = Event> {
+    stream::unfold((answers, guard), |(mut answers, guard)| async move {
         let message = answers.recv().await?;
         let event = Event::default().event("message");
         let event = event.clone().json_data(&message).unwrap_or(event);
-        Some((event, (answers, place)))
+        Some((event, (answers, guard)))
     })
 }
 

@@ -11,13 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::select;
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    schema::Nullable,
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Failure, Nullable, Tool, ToolResult};
 
 /// Between the two readings from which the processor's share is found.
 const MEASURED_OVER: Duration = Duration::from_millis(50);
@@ -26,32 +20,14 @@ const MAX_AT_ONCE: usize = 32;
 const DEFAULT_INTERVAL_MS: u64 = 1000;
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Metrics,
-            "sandbox_metrics",
-            "Sandbox metrics",
-            "What a sandbox uses now. cpuPercent (100 is one processor) is measured over 50 ms; unknown values are null.",
-            Hints::READS,
-            one,
-        ),
-        Tool::new(
-            Toolset::Metrics,
-            "sandbox_metrics_all",
-            "Metrics of all sandboxes",
-            "What each live sandbox uses now, by name; cpuPercent is measured over 50 ms.",
-            Hints::READS,
-            all,
-        ),
-        Tool::new(
-            Toolset::Metrics,
-            "sandbox_metrics_stream",
-            "Sample sandbox metrics",
-            "Collect samples of what a sandbox uses; cpuPercent is measured since the sample before, first over 50 ms.",
-            Hints::FOLLOWS,
-            samples,
-        ),
-    ]
+    tools! { Metrics;
+        "sandbox_metrics", "Sandbox metrics", READS, one:
+            "What a sandbox uses now. cpuPercent (100 is one processor) is measured over 50 ms; unknown values are null.";
+        "sandbox_metrics_all", "Metrics of all sandboxes", READS, all:
+            "What each live sandbox uses now, by name; cpuPercent is measured over 50 ms.";
+        "sandbox_metrics_stream", "Sample sandbox metrics", FOLLOWS, samples:
+            "Collect samples of what a sandbox uses; cpuPercent is measured since the sample before, first over 50 ms.";
+    }
 }
 
 // Where nobody can tell, a number is `null`.

@@ -1,5 +1,5 @@
-//! `sandbox_run`: a sandbox for one command. The caller is answered when the command ended; the sandbox is removed behind
-//! the answer.
+//! `sandbox_run`: a sandbox for one command. The caller is answered when the command ended; the sandbox is removed
+//! behind the answer.
 
 use std::time::Duration;
 
@@ -14,29 +14,17 @@ use super::{
     create::{self, CreateFields, make, unmake},
     exec::{ExecFields, ExecResult, Prepared, Terms, conclude, launch, to_the_end},
 };
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, ToolResult},
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Tool, ToolResult};
 
 /// How long a sandbox that should be gone may outlast a daemon that died before it removed it.
 const LEFTOVER_LIFETIME: Duration = Duration::from_secs(60);
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_run",
-            "Run in new sandbox",
-            "Run one shell command in a new sandbox, return its output, and remove the sandbox.",
-            // With lifecycle.replace, a sandbox of the same name is removed.
-            Hints::DESTROYS_MORE,
-            run,
-        )
-        .core(),
-    ]
+    tools! { Lifecycle;
+        // With lifecycle.replace, a sandbox of the same name is removed.
+        "sandbox_run", "Run in new sandbox", DESTROYS_MORE, run, core:
+            "Run one shell command in a new sandbox, return its output, and remove the sandbox.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

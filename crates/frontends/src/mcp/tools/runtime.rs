@@ -5,32 +5,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::select;
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, ToolResult},
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Tool, ToolResult};
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Runtime,
-            "runtime_check",
-            "Check runtime",
-            "What this server is, what its host can do, what is missing, and which settings hold for you.",
-            Hints::READS,
-            check,
-        ),
-        Tool::new(
-            Toolset::Runtime,
-            "runtime_install",
-            "Install runtime",
-            "Mend what can be mended without root, and list what an operator has to do. Nothing needs a download.",
-            Hints::SETS,
-            install,
-        ),
-    ]
+    tools! { Runtime;
+        "runtime_check", "Check runtime", READS, check:
+            "What this server is, what its host can do, what is missing, and which settings hold for you.";
+        "runtime_install", "Install runtime", SETS, install:
+            "Mend what can be mended without root, and list what an operator has to do. Nothing needs a download.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -9,10 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::mcp::{
-    call::Call,
-    envelope::{Answer, DANGEROUS_OPERATION_DISABLED, Failure, ToolResult},
-};
+use crate::mcp::{Answer, Call, Failure, ToolResult, envelope::DANGEROUS_OPERATION_DISABLED};
 
 /// Most names in one call.
 const MAX_NAMES: usize = 1000;
@@ -30,8 +27,8 @@ pub(crate) struct Selector {
     pub(crate) status: Option<Status>,
 }
 
-// The states of a sandbox in the words of this surface; `failed` is another word for `crashed`. No doc comment: it would be
-// listed with every tool that takes one.
+// The states of a sandbox in the words of this surface; `failed` is another word for `crashed`. No doc comment: it
+// would be listed with every tool that takes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -95,19 +92,19 @@ impl Selector {
         let mut found: BTreeMap<(String, String), Target> = BTreeMap::new();
         for name in self.all_names()? {
             let target = match look_up(call, &name).await {
-                Ok(view) => Target::Found(Box::new(view)),
+                Ok(view) => Target::Existing(Box::new(view)),
                 Err(failure) => Target::Missing(name, failure),
             };
             found.insert(target.key(), target);
         }
         if self.has_labels() || !self.has_names() {
             for view in self.by_labels(call).await? {
-                let target = Target::Found(Box::new(view));
+                let target = Target::Existing(Box::new(view));
                 found.insert(target.key(), target);
             }
         }
         let fits = |target: &Target| match target {
-            Target::Found(view) => status.fits(view),
+            Target::Existing(view) => status.fits(view),
             Target::Missing(..) => true,
         };
         let all = found.into_values().filter(fits).collect();
@@ -150,8 +147,8 @@ impl Selector {
         Ok(call.engine().sandboxes(&call.who, &filter).await?)
     }
 
-    /// What cannot be undone, done to sandboxes that were not named one by one, needs a word more: others may work in them.
-    /// `deed` is what is asked, in words that stand before "by labels or status".
+    /// What cannot be undone, done to sandboxes that were not named one by one, needs a word more: others may work in
+    /// them. `deed` is what is asked, in words that stand before "by labels or status".
     pub(crate) fn check_confirmed(
         &self,
         call: &Call,
@@ -186,21 +183,21 @@ pub(crate) struct Targets {
 
 #[derive(Debug)]
 enum Target {
-    Found(Box<SandboxView>),
+    Existing(Box<SandboxView>),
     Missing(String, Failure),
 }
 
 impl Target {
     fn name(&self) -> &str {
         match self {
-            Self::Found(view) => view.name.as_str(),
+            Self::Existing(view) => view.name.as_str(),
             Self::Missing(name, _) => name,
         }
     }
 
     fn key(&self) -> (String, String) {
         let id = match self {
-            Self::Found(view) => view.id.to_string(),
+            Self::Existing(view) => view.id.to_string(),
             Self::Missing(..) => String::new(),
         };
         (self.name().to_owned(), id)
@@ -250,7 +247,7 @@ impl Targets {
         let worked = stream::iter(all).map(|target| {
             let name = target.name().to_owned();
             let result = match target {
-                Target::Found(view) => Ok(work(call.clone(), *view)),
+                Target::Existing(view) => Ok(work(call.clone(), *view)),
                 Target::Missing(_, failure) => Err(failure),
             };
             async move {

@@ -6,8 +6,7 @@ use sandbox::Namespace;
 use serde_json::{Value, json};
 
 use crate::mcp::{
-    call::Call,
-    resources,
+    Call, resources,
     testing::{Client, ask, native},
 };
 
@@ -114,7 +113,8 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         "volume_fs_copy" | "volume_fs_rename" => {
             Refused(vec![json!({ "name": "red-box", "from": "/secret", "to": "/x" })])
         }
-        // Images belong to no namespace. Who is of one may look at them, pull by name, and change what no name stands for.
+        // Images belong to no namespace. Who is of one may look at them, pull by name, and change what no name stands
+        // for.
         "image_list" => Silent(json!({})),
         "image_inspect" => Silent(json!({ "reference": target })),
         "image_pull" => Refused(vec![json!({ "reference": "localhost:1/none", "insecure": true })]),

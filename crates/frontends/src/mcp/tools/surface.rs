@@ -8,12 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::mcp::{
-    Toolsets, protocol,
-    schema::JsonObject,
-    testing::native,
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Tool, Toolsets, protocol, schema::JsonObject, testing::native, tool::Hints};
 
 const FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools.json");
 /// The same of the version before, where it differs.

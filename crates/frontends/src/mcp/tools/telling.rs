@@ -6,7 +6,7 @@ use engine::{Entry, Run, RunEnd};
 use sandbox::{Error, ErrorKind, Result};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use crate::mcp::{call::Call, envelope::Failure, output::from_character_border};
+use crate::mcp::{Call, Failure, output::from_character_border};
 
 /// How often a caller who asked for it hears that something is still waited for.
 const EVERY: Duration = Duration::from_secs(1);

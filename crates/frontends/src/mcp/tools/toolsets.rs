@@ -5,38 +5,16 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, ToolResult},
-    surface::Surface,
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Tool, ToolResult, Toolset, surface::Surface};
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Runtime,
-            "toolset_list",
-            "List toolsets",
-            "List the toolsets, their tools, and which are shown. Every tool can be called whether shown or not.",
-            Hints::READS,
-            list,
-        )
-        .core()
-        .always(),
-        Tool::new(
-            Toolset::Runtime,
-            "toolset_enable",
-            "Show more tools",
-            "Show the tools of further toolsets from now on.",
-            // It changes what this session lists and nothing else, so read-only keys may call it.
-            Hints::READS,
-            enable,
-        )
-        .core()
-        .always(),
-    ]
+    tools! { Runtime;
+        "toolset_list", "List toolsets", READS, list, core, always:
+            "List the toolsets, their tools, and which are shown. Every tool can be called whether shown or not.";
+        // It changes what this session lists and nothing else, so read-only keys may call it.
+        "toolset_enable", "Show more tools", READS, enable, core, always:
+            "Show the tools of further toolsets from now on.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

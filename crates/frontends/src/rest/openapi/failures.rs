@@ -1,4 +1,5 @@
-//! Which failures each operation can answer with. They all have one body, so each status is described once, as a component.
+//! Which failures each operation can answer with. They all have one body, so each status is described once, as a
+//! component.
 
 use utoipa::openapi::{Content, OpenApi, RefOr, Response, path::Operation, schema::Ref};
 
@@ -29,7 +30,8 @@ const STATUSES: &[(&str, &str, &str)] = &[
 const ALWAYS: &[&str] = &["400", "401", "403", "429", "500", "503"];
 const WITH_BODY: &[&str] = &["499"];
 
-/// What else can happen, by method (`*`: any) and path (`*` at its end: everything beneath). The first line that fits counts.
+/// What else can happen, by method (`*`: any) and path (`*` at its end: everything beneath). The first line that fits
+/// counts.
 const BY_PATH: &[(&str, &str, &[&str])] = &[
     ("POST", "/v1/keys", &["409"]),
     ("DELETE", "/v1/keys/{key}", &["404"]),

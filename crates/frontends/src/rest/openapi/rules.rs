@@ -1,5 +1,5 @@
-//! What a value must look like to be taken, put into the document by the value's name: one word means one thing in every
-//! request, and whoever reads the document should not have to try.
+//! What a value must look like to be taken, put into the document by the value's name: one word means one thing in
+//! every request, and whoever reads the document should not have to try.
 
 use serde_json::Value;
 use utoipa::openapi::{
@@ -20,25 +20,20 @@ const SNAPSHOT: Rule = Rule::Text {
 const PATH: Rule = Rule::Text { pattern: "^/[^\\u0000]*$", longest: 4095 };
 const SOME_TEXT: Rule = Rule::Text { pattern: "^[^\\u0000]+$", longest: 4095 };
 const CODE: Rule = Rule::Matches("^[^\\u0000]*$");
-const MODE: Rule = Rule::Text { pattern: "^[0-7]{1,4}$", longest: 4 };
 /// As OCI registries have them: host, path, tag and digest.
 const REFERENCE: Rule = Rule::Text {
     pattern: "^([A-Za-z0-9]+([.-][A-Za-z0-9]+)*(:[0-9]{1,5})?/)?[a-z0-9]+([._-][a-z0-9]+)*(/[a-z0-9]+([._-][a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$",
     longest: 255,
 };
 const PLATFORM: Rule = Rule::Text { pattern: "^[A-Za-z0-9]+/[A-Za-z0-9]+(/[A-Za-z0-9]+)?$", longest: 255 };
-const MANAGER: Rule = Rule::OneOf(&["pip", "npm", "apt"]);
-const WRITE: Rule = Rule::OneOf(&["replace", "append", "createNew"]);
-const STATE: Rule = Rule::OneOf(&["creating", "running", "paused", "stopping", "stopped", "failed"]);
 /// An hour, in milliseconds.
 const GRACE: Rule = Rule::Within(0, 3_600_000);
 const SOME_TIME: Rule = Rule::Within(1, usize::MAX);
 /// A week, in seconds.
 const LINK_TIME: Rule = Rule::Within(1, 604_800);
 
-/// Of parameters in paths and queries.
+/// Of parameters in paths and queries that are plain text; types of our own have their rules with them.
 const PARAMETERS: &[(&str, Rule)] = &[
-    ("namespace", NAME),
     ("sandbox", NAME),
     ("volume", NAME),
     ("snapshot", SNAPSHOT),
@@ -60,30 +55,21 @@ const PARAMETERS: &[(&str, Rule)] = &[
     ("pull", Rule::OneOf(&["always", "if-missing", "never"])),
     ("network", Rule::OneOf(&["default", "none"])),
     ("buildArg", Rule::Text { pattern: "^[A-Za-z_][A-Za-z0-9_]*=[^\\u0000]*$", longest: 4095 }),
-    ("mode", MODE),
-    ("manager", MANAGER),
-    ("state", STATE),
-    ("write", WRITE),
     ("graceMs", GRACE),
     ("port", Rule::Within(1, u16::MAX as usize)),
 ];
 
 /// Of members of request bodies, by the schema they are in; `*` stands for all of [`BODIES`].
 const MEMBERS: &[(&str, &str, Rule)] = &[
-    ("*", "namespace", NAME),
     ("*", "path", PATH),
     ("*", "from", PATH),
     ("*", "to", PATH),
     ("*", "cwd", PATH),
-    ("*", "mode", MODE),
-    ("*", "manager", MANAGER),
     ("*", "rows", Rule::Within(1, u16::MAX as usize)),
     ("*", "cols", Rule::Within(1, u16::MAX as usize)),
     ("*", "signal", Rule::Within(1, 64)),
     ("*", "timeoutMs", SOME_TIME),
-    ("*", "requestId", Rule::Text { pattern: "^[A-Za-z0-9][A-Za-z0-9._-]*$", longest: 128 }),
     ("*", "user", SOME_TEXT),
-    ("*", "context", NAME),
     ("*", "code", CODE),
     ("*", "platform", PLATFORM),
     ("*", "env", Rule::Map { keys: "^[^=\\u0000]+$", values: "^[^\\u0000]*$" }),
@@ -95,10 +81,7 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
             values: "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
         },
     ),
-    ("ContextRequest", "name", NAME),
-    ("ForkRequest", "into", NAME),
     ("ForkSandboxRequest", "count", Rule::Within(1, engine::MAX_FORKS)),
-    ("ForkSandboxRequest", "names", Rule::Each("^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")),
     ("ForkSandboxRequest", "namePrefix", NAME),
     ("KeyRequest", "label", NAME),
     ("KeyRequest", "expiresInMs", SOME_TIME),
@@ -107,17 +90,10 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
     ("LinkRequest", "ttlSeconds", LINK_TIME),
     ("PackageRequest", "packages", Rule::Each("^[^\\u0000]+$")),
     ("PullRequest", "reference", REFERENCE),
-    ("RestoreRequest", "name", NAME),
     ("Rlimit", "resource", Rule::OneOf(&sandbox::RLIMIT_RESOURCES)),
-    ("SandboxSpec", "image", REFERENCE),
-    ("SandboxSpec", "name", NAME),
-    ("SandboxSpec", "hostname", NAME),
-    ("SnapshotRequest", "name", NAME),
     ("SnapshotRequest", "sandbox", NAME),
     ("SymlinkRequest", "target", SOME_TEXT),
     ("TagRequest", "target", REFERENCE),
-    ("VolumeRequest", "name", NAME),
-    ("VolumeRequest", "kind", Rule::OneOf(&["directory", "disk"])),
 ];
 
 /// Schemas that only requests have, or that only say what a request once asked for.
@@ -196,6 +172,15 @@ pub(super) fn apply(document: &mut OpenApi) {
         }
     }
     let Some(components) = &mut document.components else { return };
+    if let Some(RefOr::T(Schema::Object(image))) = components.schemas.get_mut("ImageRef") {
+        REFERENCE.put_into(image);
+    }
+    if let Some(RefOr::T(Schema::Object(size))) = components.schemas.get_mut("ByteSize") {
+        tell_width(size);
+    }
+    if let Some(RefOr::T(Schema::OneOf(patches))) = components.schemas.get_mut("Patch") {
+        patches.items.iter_mut().for_each(close);
+    }
     for body in BODIES {
         let Some(RefOr::T(Schema::Object(schema))) = components.schemas.get_mut(*body) else { continue };
         for member in schema.properties.values_mut() {
@@ -213,7 +198,23 @@ pub(super) fn apply(document: &mut OpenApi) {
     }
 }
 
+/// A kind of patch takes its own members and no others, which the library writes for structs only.
+fn close(variant: &mut RefOr<Schema>) {
+    if let RefOr::T(Schema::Object(variant)) = variant {
+        variant.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+    }
+}
+
 fn rule_parameter(parameter: &mut Parameter) {
+    if let Some(RefOr::T(Schema::OneOf(either))) = &mut parameter.schema {
+        // A parameter is there or it is not; it cannot be null.
+        let is_null =
+            |one: &RefOr<Schema>| matches!(one, RefOr::T(Schema::Object(one)) if is(one, &Type::Null));
+        either.items.retain(|one| !is_null(one));
+        if let [only] = either.items.as_slice() {
+            parameter.schema = Some(only.clone());
+        }
+    }
     let schema = match &mut parameter.schema {
         Some(RefOr::T(Schema::Object(schema))) => schema,
         Some(RefOr::T(Schema::Array(list))) => match &mut list.items {
@@ -232,7 +233,7 @@ fn rule_parameter(parameter: &mut Parameter) {
     }
 }
 
-/// A parameter is there or it is not; it cannot be null.
+/// The same where the type is plain.
 fn tell_not_null(schema: &mut Object) {
     if let SchemaType::Array(types) = &mut schema.schema_type {
         types.retain(|one| *one != Type::Null);

@@ -4,12 +4,9 @@ use sandbox::Call;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::schema;
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallList {
     /// In order.
-    #[schema(value_type = Vec<schema::Call>)]
     pub calls: Vec<Call>,
 }
 

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use engine::{ContextView, LanguageView};
-use sandbox::{ContextName, Namespace, RequestId};
+use sandbox::{ContextName, RequestId};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::schema;
 use crate::code::{CellError, CellResult, FileLink, Output};
 
 /// Code to run.
@@ -21,7 +20,6 @@ pub struct CodeRequest {
     pub language: Option<String>,
     /// The interpreter whose variables it shares; the language's own when absent, made when it is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub context: Option<ContextName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
@@ -34,7 +32,6 @@ pub struct CodeRequest {
     pub timeout_ms: Option<u64>,
     /// The same id again runs nothing and answers with the first run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub request_id: Option<RequestId>,
     /// Whether to tell which files it made or changed; true when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,15 +83,10 @@ pub enum CodeEvent {
     Done(Box<CodeResult>),
 }
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct OutputFormQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(OutputFormQuery {
     /// The form that is wanted, such as `image/png` or `text/html`; the one that shows most when absent.
     pub mime: Option<String>,
-}
+});
 
 /// An interpreter to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -102,7 +94,6 @@ pub struct OutputFormQuery {
 pub struct ContextRequest {
     /// Made up when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub name: Option<ContextName>,
     /// `python`, `javascript`, `bash`…, by any of their usual names; `python` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,7 +113,6 @@ pub struct ContextRequest {
 pub struct ForkRequest {
     /// Name of the branch; made up when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub into: Option<ContextName>,
     /// In spite of what would be refused, which then comes back as warnings.
     #[serde(default)]
@@ -132,7 +122,6 @@ pub struct ForkRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContextList {
     /// By name.
-    #[schema(value_type = Vec<schema::ContextView>)]
     pub contexts: Vec<ContextView>,
 }
 
@@ -140,7 +129,6 @@ pub struct ContextList {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContextMade {
     #[serde(flatten)]
-    #[schema(value_type = schema::ContextView)]
     pub context: ContextView,
     /// What its maker should know, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -149,6 +137,5 @@ pub struct ContextMade {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LanguageList {
-    #[schema(value_type = Vec<schema::LanguageView>)]
     pub languages: Vec<LanguageView>,
 }

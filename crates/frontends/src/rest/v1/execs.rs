@@ -1,59 +1,11 @@
 //! Execs on the wire.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use engine::CellView;
-use jiff::Timestamp;
-use sandbox::{ExecId, ExecOutcome, ExecState, Namespace, RequestId, SandboxId};
+pub use engine::ExecView as Exec;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::schema;
 use crate::code::FileLink;
-
-/// One command run in a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Exec {
-    #[schema(value_type = String, example = "exc-0123456789abc")]
-    pub id: ExecId,
-    #[schema(value_type = String)]
-    pub sandbox: SandboxId,
-    pub command: Vec<String>,
-    #[schema(schema_with = schema::exec_state)]
-    pub state: ExecState,
-    /// How it ended; absent while it runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::ExecOutcome>)]
-    pub outcome: Option<ExecOutcome>,
-    /// The exit code a shell would show for the outcome.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit_code: Option<u8>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pid: Option<i32>,
-    #[schema(value_type = String, format = DateTime)]
-    pub created_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub started_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub ended_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duration_ms: Option<u64>,
-    pub terminal: bool,
-    /// Whether stdin was kept open for writing.
-    #[serde(default)]
-    pub stdin: bool,
-    /// Number of the last entry in its log so far.
-    pub last_entry: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub request_id: Option<RequestId>,
-    /// Present when it runs code instead of a command.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::CellView>)]
-    pub cell: Option<CellView>,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExecList {
@@ -105,57 +57,37 @@ impl CapturedOutput {
 /// The body of a start is an `ExecSpec`, field by field.
 pub type ExecRequest = sandbox::ExecSpec;
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ExecQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(ExecQuery {
     /// Answer when the command ended, with its output, instead of at once.
     #[serde(default)]
     pub wait: bool,
     /// With `wait`: answer after this long even if it still runs. The command goes on.
     pub timeout_ms: Option<u64>,
-}
+});
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct WaitExecQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(WaitExecQuery {
     /// Answer after this long with the exec as it is then.
     pub timeout_ms: Option<u64>,
-}
+});
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct StdinQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(StdinQuery {
     /// The body's end is the end of stdin.
     #[serde(default)]
     pub close: bool,
-}
+});
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StdinWritten {
     pub bytes: u64,
 }
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct EntriesQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(EntriesQuery {
     /// Number of the first entry wanted; 1 is the first. `Last-Event-ID` has the same effect and wins.
     pub from: Option<u64>,
     /// Keep the stream open until the command ended.
     #[serde(default)]
     pub follow: bool,
-}
+});
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -166,12 +98,7 @@ pub enum OutputStream {
     Both,
 }
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct OutputQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(OutputQuery {
     #[serde(default)]
     #[param(inline)]
     pub stream: OutputStream,
@@ -180,7 +107,7 @@ pub struct OutputQuery {
     pub offset: u64,
     /// At most this many bytes.
     pub length: Option<u64>,
-}
+});
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

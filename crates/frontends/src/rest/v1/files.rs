@@ -2,15 +2,14 @@
 
 use std::{fmt, str::FromStr};
 
-use sandbox::{FileKind, Namespace, WriteMode};
+use sandbox::{FileKind, WriteMode};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-
-use super::schema;
+use utoipa::ToSchema;
 
 /// Permission bits, written as people write them: `"0644"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, pattern = "^[0-7]{1,4}$", min_length = 1, max_length = 4, example = "0644")]
 pub struct Octal(pub u32);
 
 impl fmt::Display for Octal {
@@ -55,10 +54,8 @@ impl From<Octal> for String {
 pub struct FileEntry {
     /// Absolute. Bytes that are not UTF-8 are replaced.
     pub path: String,
-    #[schema(schema_with = schema::file_kind)]
     pub kind: FileKind,
     pub size: u64,
-    #[schema(value_type = String, example = "0644")]
     pub mode: Octal,
     pub uid: u32,
     pub gid: u32,
@@ -132,83 +129,51 @@ pub struct WatchEvent {
     pub from: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ReadQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(ReadQuery {
     pub path: String,
     /// First byte wanted.
     #[serde(default)]
     pub offset: u64,
     /// At most this many bytes.
     pub length: Option<u64>,
-}
+});
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct WriteQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(WriteQuery {
     pub path: String,
     /// Permission bits in octal.
-    #[param(value_type = Option<String>, example = "0644")]
     pub mode: Option<Octal>,
     /// `replace` (whole or not at all), `append` or `createNew`.
     #[serde(default)]
-    #[param(value_type = Option<String>)]
     pub write: WriteMode,
     /// Make missing directories.
     #[serde(default)]
     pub parents: bool,
-}
+});
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct StatQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(StatQuery {
     pub path: String,
     /// Look at what a symlink points to instead of at the link.
     #[serde(default)]
     pub follow: bool,
-}
+});
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ListQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(ListQuery {
     pub path: String,
     #[serde(default)]
     pub recursive: bool,
     /// At most this many entries; 1000 when absent.
     pub limit: Option<u32>,
-}
+});
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct GlobQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(GlobQuery {
     /// The directory to look beneath.
     pub root: String,
     /// Such as `**/*.rs`.
     pub pattern: String,
     pub limit: Option<u32>,
-}
+});
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct GrepQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(GrepQuery {
     pub root: String,
     /// A regular expression.
     pub pattern: String,
@@ -220,40 +185,25 @@ pub struct GrepQuery {
     #[serde(default)]
     pub literal: bool,
     pub limit: Option<u32>,
-}
+});
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ArchiveQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(ArchiveQuery {
     pub path: String,
-}
+});
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ArchiveInQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(ArchiveInQuery {
     /// The directory to unpack into.
     pub path: String,
     /// Keep the archive's owners; otherwise everything belongs to root inside.
     #[serde(default)]
     pub keep_ids: bool,
-}
+});
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct WatchQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(WatchQuery {
     pub path: String,
     #[serde(default)]
     pub recursive: bool,
-}
+});
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -263,7 +213,6 @@ pub struct MkdirRequest {
     #[serde(default)]
     pub parents: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "0755")]
     pub mode: Option<Octal>,
 }
 
@@ -305,7 +254,6 @@ pub struct SymlinkRequest {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChmodRequest {
     pub path: String,
-    #[schema(value_type = String, example = "0644")]
     pub mode: Octal,
     #[serde(default)]
     pub recursive: bool,

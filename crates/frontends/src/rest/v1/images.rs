@@ -23,9 +23,7 @@ pub struct Image {
     /// As the image says, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
-    #[schema(value_type = String, format = DateTime)]
     pub added_at: Timestamp,
-    #[schema(value_type = String, format = DateTime)]
     pub last_used_at: Timestamp,
     /// Sandboxes and snapshots that need it; only for callers of every namespace.
     pub used_by: Vec<String>,

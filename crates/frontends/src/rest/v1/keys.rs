@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
-use sandbox::{ByteSize, KeyId, KeyLabel, Namespace};
+pub use sandbox::KeyView as Key;
+use sandbox::{ByteSize, Namespace};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -14,9 +14,8 @@ pub struct KeyRequest {
     /// What people call it. Unique among keys that were not revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// The one namespace that it sees.
+    /// The one namespace that it sees; `default` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, default = "default")]
     pub namespace: Option<Namespace>,
     /// It sees every namespace.
     #[serde(default)]
@@ -28,44 +27,9 @@ pub struct KeyRequest {
     pub max_sandboxes: Option<u32>,
     /// Bytes: memory limits of all its sandboxes together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>)]
     pub max_memory: Option<ByteSize>,
     /// It may look and change nothing.
     #[serde(default)]
-    pub read_only: bool,
-}
-
-/// A key, without its secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Key {
-    #[schema(value_type = String, example = "key-0123456789abc")]
-    pub id: KeyId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub label: Option<KeyLabel>,
-    /// Absent: every namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
-    #[schema(value_type = String, format = DateTime)]
-    pub created_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub expires_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub revoked_at: Option<Timestamp>,
-    /// To the minute.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub last_used_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_sandboxes: Option<u32>,
-    /// Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>)]
-    pub max_memory: Option<ByteSize>,
     pub read_only: bool,
 }
 

@@ -18,6 +18,5 @@ pub struct LinkRequest {
 #[serde(rename_all = "camelCase")]
 pub struct Link {
     pub url: String,
-    #[schema(value_type = String, format = DateTime)]
     pub expires_at: Timestamp,
 }

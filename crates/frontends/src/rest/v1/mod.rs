@@ -2,6 +2,22 @@
 //!
 //! Requests refuse fields they do not know; responses may gain fields, so readers must ignore what they do not know.
 
+/// What a route takes in its query beside the namespace in which its names are looked up. It refuses what it does not
+/// know.
+macro_rules! query {
+    ($(#[$about:meta])* $name:ident { $($fields:tt)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, serde::Deserialize, utoipa::IntoParams)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields)]
+        #[into_params(parameter_in = Query)]
+        pub struct $name {
+            /// Where a name is looked up; the caller's own when absent.
+            pub namespace: Option<sandbox::Namespace>,
+            $($fields)*
+        }
+    };
+}
+
 mod builds;
 mod calls;
 mod code;
@@ -21,7 +37,6 @@ mod volumes;
 pub use crate::{
     http::{ErrorBody, ErrorDetail},
     images::ImageConfig,
-    schema,
 };
 pub use builds::BuildEvent;
 pub use calls::{CallList, CallsQuery};

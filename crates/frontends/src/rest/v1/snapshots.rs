@@ -7,28 +7,24 @@ use sandbox::{
     ChangeKind, FileKind, ImageRef, KeyId, Lifetime, Limits, Namespace, SandboxName, SnapshotId, SnapshotName,
 };
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::{Sandbox, schema};
+use super::Sandbox;
 
 /// What a sandbox had changed at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
-    #[schema(value_type = String, example = "snp-0123456789abc")]
     pub id: SnapshotId,
     /// Absent where it is kept for forks only, and goes with the last of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub name: Option<SnapshotName>,
-    #[schema(value_type = String)]
     pub namespace: Namespace,
     /// Of its manifest, which names everything else by digest.
     pub digest: String,
     /// Digest of the snapshot beneath: this one has only what changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    #[schema(value_type = String, example = "host")]
     pub image: ImageRef,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_digest: Option<String>,
@@ -37,16 +33,13 @@ pub struct Snapshot {
     pub size_bytes: u64,
     pub entries: u64,
     pub labels: BTreeMap<String, String>,
-    #[schema(value_type = String)]
     pub source_sandbox: SandboxName,
     /// When it was taken, here or elsewhere.
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     /// How long its source stood still for it; absent where that did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub owner: Option<KeyId>,
     /// Sandboxes and snapshots that are made on it, as `sandbox web`.
     pub used_by: Vec<String>,
@@ -65,11 +58,9 @@ pub struct SnapshotRequest {
     pub sandbox: String,
     /// In which namespace the sandbox's name is looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
     /// Made up from the sandbox's when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub name: Option<SnapshotName>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -78,16 +69,11 @@ pub struct SnapshotRequest {
     pub replace: bool,
 }
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub struct RemoveSnapshotQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(RemoveSnapshotQuery {
     /// Also while it is used: it loses its name now, and goes with its last user.
     #[serde(default)]
     pub force: bool,
-}
+});
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -96,16 +82,11 @@ pub struct SnapshotRemoved {
     pub removed: bool,
 }
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub struct VerifySnapshotQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(VerifySnapshotQuery {
     /// All snapshots beneath it, too.
     #[serde(default)]
     pub parents: bool,
-}
+});
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -125,12 +106,7 @@ pub struct SnapshotsIndexed {
     pub found: usize,
 }
 
-#[derive(Debug, Clone, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub struct SaveSnapshotQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(SaveSnapshotQuery {
     /// The snapshots beneath it; true when absent. Without them it loads only where they are.
     #[serde(default = "yes")]
     pub parents: bool,
@@ -140,29 +116,22 @@ pub struct SaveSnapshotQuery {
     /// Not compressed.
     #[serde(default)]
     pub plain: bool,
-}
+});
 
 fn yes() -> bool {
     true
 }
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub struct LoadSnapshotQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(LoadSnapshotQuery {
     /// The name it was saved under when absent.
-    #[param(value_type = Option<String>, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length = 63)]
     pub name: Option<SnapshotName>,
-}
+});
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RestoreRequest {
     /// Made up when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub name: Option<SandboxName>,
     /// In place of what the snapshot says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,11 +142,9 @@ pub struct RestoreRequest {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
-    #[schema(value_type = schema::Lifetime)]
     pub lifetime: Lifetime,
     /// In place of those that the snapshot's source had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::Limits>)]
     pub limits: Option<Limits>,
 }
 
@@ -186,7 +153,6 @@ pub struct RestoreRequest {
 pub struct ForkSandboxRequest {
     /// One fork for each; empty: as many as `count` says, with made-up names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>)]
     pub names: Vec<SandboxName>,
     /// One when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -201,10 +167,8 @@ pub struct ForkSandboxRequest {
     pub labels: BTreeMap<String, String>,
     /// In place of the source's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::Limits>)]
     pub limits: Option<Limits>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::Lifetime>)]
     pub lifetime: Option<Lifetime>,
 }
 
@@ -213,12 +177,7 @@ pub struct ForkList {
     pub forks: Vec<Sandbox>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct DiffQuery {
-    #[param(value_type = Option<String>)]
-    pub namespace: Option<Namespace>,
+query!(DiffQuery {
     /// A snapshot on the same image: its own, another sandbox's, or one it was made from; its image when absent.
     pub since: Option<String>,
     /// Only what is beneath.
@@ -230,7 +189,7 @@ pub struct DiffQuery {
     pub limit: Option<usize>,
     /// Longest patch.
     pub max_bytes: Option<usize>,
-}
+});
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -255,9 +214,7 @@ pub struct Diff {
 pub struct FileChange {
     pub path: String,
     /// `added`, `modified` or `removed`.
-    #[schema(value_type = String, example = "added")]
     pub change: ChangeKind,
-    #[schema(value_type = String, example = "file")]
     pub kind: FileKind,
     /// Length now; 0 for what is gone.
     pub size: u64,

@@ -4,8 +4,6 @@ use sandbox::{BackendKind, Capability};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::schema;
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Health {
@@ -30,13 +28,11 @@ pub struct Version {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capabilities {
-    #[schema(value_type = String, example = "namespace")]
     pub backend: BackendKind,
     /// All that a sandbox can be made by, the default first. The rest here is about the default.
     #[serde(default)]
-    #[schema(value_type = Vec<String>, required = true)]
+    #[schema(required = true)]
     pub backends: Vec<BackendKind>,
-    #[schema(schema_with = schema::capabilities)]
     pub has: Vec<Capability>,
     /// What is missing, and why, as sentences.
     pub missing: Vec<String>,

@@ -9,57 +9,22 @@ use serde::{Deserialize, Serialize};
 use super::{context_name, refused};
 use crate::{
     code::language,
-    mcp::{
-        Toolset,
-        call::Call,
-        envelope::{Answer, ToolResult},
-        tool::{Hints, Tool},
-    },
+    mcp::{Answer, Call, Tool, ToolResult},
 };
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Code,
-            "code_context_create",
-            "Create code context",
-            "Start another interpreter, with variables of its own. sandbox_run_code makes the usual ones by itself.",
-            Hints::ADDS,
-            create,
-        ),
-        Tool::new(
-            Toolset::Code,
-            "code_context_list",
-            "List code contexts",
-            "List the contexts of a sandbox, and the languages it can run.",
-            Hints::READS,
-            list,
-        ),
-        Tool::new(
-            Toolset::Code,
-            "code_context_reset",
-            "Reset code context",
-            "Forget the variables of a context; what runs in it is killed.",
-            Hints::DESTROYS_MORE,
-            reset,
-        ),
-        Tool::new(
-            Toolset::Code,
-            "code_context_remove",
-            "Remove code context",
-            "End a context with whatever runs or waits in it.",
-            Hints::DESTROYS,
-            remove,
-        ),
-        Tool::new(
-            Toolset::Code,
-            "code_context_fork",
-            "Fork code context",
-            "Branch a live Python context: both go on with the same variables, then apart. Try things in the branch.",
-            Hints::ADDS,
-            fork,
-        ),
-    ]
+    tools! { Code;
+        "code_context_create", "Create code context", ADDS, create:
+            "Start another interpreter, with variables of its own. sandbox_run_code makes the usual ones by itself.";
+        "code_context_list", "List code contexts", READS, list:
+            "List the contexts of a sandbox, and the languages it can run.";
+        "code_context_reset", "Reset code context", DESTROYS_MORE, reset:
+            "Forget the variables of a context; what runs in it is killed.";
+        "code_context_remove", "Remove code context", DESTROYS, remove:
+            "End a context with whatever runs or waits in it.";
+        "code_context_fork", "Fork code context", ADDS, fork:
+            "Branch a live Python context: both go on with the same variables, then apart. Try things in the branch.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

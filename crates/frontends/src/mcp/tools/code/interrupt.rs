@@ -11,12 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{LIST_HINT, context_name, refused};
 use crate::{
     code::{Cell, Collected, PictureCaps},
-    mcp::{
-        Toolset,
-        call::Call,
-        envelope::{Answer, Failure, ToolResult},
-        tool::{Hints, Tool},
-    },
+    mcp::{Answer, Call, Failure, Tool, ToolResult},
 };
 
 const SIGINT: i32 = 2;
@@ -25,14 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(6);
 const NO_PICTURES: PictureCaps = PictureCaps { each_bytes: 0, all_bytes: 0 };
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![Tool::new(
-        Toolset::Code,
-        "code_interrupt",
-        "Interrupt code",
-        "Stop the code that runs in a context, keeping its variables where the language can.",
-        Hints::DESTROYS_MORE,
-        interrupt,
-    )]
+    tools! { Code;
+        "code_interrupt", "Interrupt code", DESTROYS_MORE, interrupt:
+            "Stop the code that runs in a context, keeping its variables where the language can.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -1,15 +1,15 @@
 //! `sandbox_run_code` and the contexts that keep its variables between calls.
 
+mod code_sandbox;
 mod contexts;
 mod interrupt;
-mod place;
 mod run;
 #[cfg(test)]
 mod tests;
 
 use sandbox::{ContextName, Error, ErrorKind, Thing};
 
-use crate::mcp::{envelope::Failure, tool::Tool};
+use crate::mcp::{Failure, Tool};
 
 const LIST_HINT: &str = "Call code_context_list to see the contexts of the sandbox.";
 

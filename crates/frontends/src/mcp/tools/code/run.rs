@@ -9,14 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{context_name, place, place::Place, refused};
+use super::{code_sandbox, code_sandbox::CodeSandbox, context_name, refused};
 use crate::{
     code::{Cell, CellResult, Collected, Finished, Output, PictureCaps, language, surroundings},
     mcp::{
-        Toolset,
-        call::Call,
-        envelope::{Answer, EXEC_FAILED, Failure, Link, Part, ToolResult},
-        tool::{Hints, Tool},
+        Answer, Call, Failure, Tool, ToolResult,
+        envelope::{EXEC_FAILED, Link, Part},
         tools::{
             exec::{Launched, Prepared, launch, time_limit},
             telling::{Followed, while_running},
@@ -32,17 +30,10 @@ const PICTURES: PictureCaps = PictureCaps { each_bytes: 1024 * 1024, all_bytes: 
 const MAX_LINKS: usize = 20;
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Code,
-            "sandbox_run_code",
-            "Run code",
-            "Run code in a sandbox; variables stay for the next call. Returns output, last value, pictures, error, files.",
-            Hints::ADDS,
-            run,
-        )
-        .core(),
-    ]
+    tools! { Code;
+        "sandbox_run_code", "Run code", ADDS, run, core:
+            "Run code in a sandbox; variables stay for the next call. Returns output, last value, pictures, error, files.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -133,10 +124,10 @@ async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
         ..ExecSpec::default()
     };
     spec.check().map_err(|wrong| unfit(wrong.into(), &cell))?;
-    let wanted = place::Wanted { name, image: arguments.image, create, request };
-    let place = place::find(&call, wanted).await?;
+    let choice = code_sandbox::SandboxChoice { name, image: arguments.image, create, request };
+    let target = code_sandbox::find(&call, choice).await?;
     let prepared = Prepared {
-        sandbox: place.name.clone(),
+        sandbox: target.name.clone(),
         spec,
         stdin: None,
         max_bytes: arguments.max_bytes,
@@ -145,7 +136,7 @@ async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
         keep_running: true,
         fail_on_non_zero: arguments.treat_error_as_failure.unwrap_or(false),
     };
-    run_in(&call, &place, prepared, &cell).await
+    run_in(&call, &target, prepared, &cell).await
 }
 
 fn unfit(error: Error, cell: &CellSpec) -> Error {
@@ -155,7 +146,7 @@ fn unfit(error: Error, cell: &CellSpec) -> Error {
     }
 }
 
-async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec) -> ToolResult<Ran> {
+async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &CellSpec) -> ToolResult<Ran> {
     let named = call.sandbox(&prepared.sandbox)?;
     let ignored = surroundings::ignored(call.engine(), &call.who, &named, &prepared.spec).await;
     let launched = launch(call, &prepared).await?;
@@ -166,7 +157,7 @@ async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec)
         );
     };
     let cell = Cell {
-        sandbox: place.name.clone(),
+        sandbox: target.name.clone(),
         exec: launched.exec.id.clone(),
         language: known.language,
         context: known.context.clone(),
@@ -184,19 +175,19 @@ async fn run_in(call: &Call, place: &Place, prepared: Prepared, spec: &CellSpec)
         return Err(refused(error));
     }
     collected.warn(ignored);
-    collected.warn((launched.was_started && !place.is_new).then(|| STARTED_WARNING.to_owned()));
+    collected.warn((launched.was_started && !target.is_new).then(|| STARTED_WARNING.to_owned()));
     let exec = &launched.exec.id;
     let rest =
         |cursor| format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on.");
     let finished = collected.finish(end.outcome(), rest);
-    conclude(finished, &launched, &end, place, &prepared)
+    conclude(finished, &launched, &end, target, &prepared)
 }
 
 fn conclude(
     finished: Finished,
     launched: &Launched,
     end: &RunEnd,
-    place: &Place,
+    target: &CodeSandbox,
     prepared: &Prepared,
 ) -> ToolResult<Ran> {
     let parts = parts(&finished);
@@ -227,9 +218,9 @@ fn conclude(
     if prepared.fail_on_non_zero && !result.success {
         return Err(failed(&result));
     }
-    let ran = Ran { name: place.name.clone(), created: place.is_new, result };
+    let ran = Ran { name: target.name.clone(), created: target.is_new, result };
     Ok(Answer::new(ran)
-        .warn_all(place.warnings.clone())
+        .warn_all(target.warnings.clone())
         .warn_all(warnings)
         .truncate(truncated)
         .with_parts(parts))

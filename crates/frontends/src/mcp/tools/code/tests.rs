@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use crate::mcp::{
-    call::{Call, Progress},
+    Call, Progress,
     complete::{Reference, complete},
     envelope::Part,
     resources::{self, Content},

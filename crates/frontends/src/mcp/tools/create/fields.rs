@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use sandbox::{OnExpiry, PullPolicy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::images::Password;
+use crate::{
+    images::Password,
+    mcp::{Native, tools::exec::RlimitField},
+};
 
 /// Everything that `sandbox_create` and `sandbox_run` take to make a sandbox.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -44,6 +48,7 @@ pub(crate) struct CreateFields {
     /// Seconds without work until it expires.
     #[schemars(range(min = 1))]
     pub(crate) idle_timeout: Option<u64>,
+    #[schemars(with = "Option<Native<OnExpiry>>")]
     pub(crate) on_expiry: Option<OnExpiry>,
     /// The same again returns the sandbox made first.
     pub(crate) request_id: Option<String>,
@@ -57,19 +62,13 @@ pub(crate) struct CreateFields {
     pub(crate) secrets: Option<Vec<Secret>>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum OnExpiry {
-    Stop,
-    Remove,
-}
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase", rename_all_fields = "camelCase")]
 pub(crate) enum Rootfs {
     Host {},
     Oci {
         reference: String,
+        #[schemars(with = "Option<Native<PullPolicy>>")]
         pull_policy: Option<PullPolicy>,
         #[schemars(range(min = 1))]
         upper_size_mib: Option<u64>,
@@ -85,14 +84,6 @@ pub(crate) enum Rootfs {
     Snapshot {
         path_or_name: String,
     },
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum PullPolicy {
-    Always,
-    IfMissing,
-    Never,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -248,15 +239,6 @@ pub(crate) struct Process {
     pub(crate) init: Option<Init>,
 }
 
-/// A limit of `setrlimit`, by its name in lower case.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub(crate) struct RlimitField {
-    pub(crate) resource: String,
-    pub(crate) soft: u64,
-    /// Same as soft when absent.
-    pub(crate) hard: Option<u64>,
-}
-
 /// Started with the sandbox, each time.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Init {
@@ -276,6 +258,7 @@ pub(crate) struct Lifecycle {
     pub(crate) max_duration_secs: Option<u64>,
     #[schemars(range(min = 1))]
     pub(crate) idle_timeout_secs: Option<u64>,
+    #[schemars(with = "Option<Native<OnExpiry>>")]
     pub(crate) on_expiry: Option<OnExpiry>,
     pub(crate) log_level: Option<LogLevel>,
     pub(crate) metrics_sample_interval_ms: Option<u64>,

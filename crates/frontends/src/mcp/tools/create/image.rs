@@ -3,12 +3,11 @@
 use engine::{PullOptions, Reference};
 use sandbox::{Error, ErrorKind, ImageRef, PullPolicy, RootfsSpec, SandboxSpec};
 
-use super::fields::{self, Registry, RegistryAuthKind, Rootfs};
+use super::fields::{Registry, RegistryAuthKind, Rootfs};
 use crate::{
     images::{Pulling, Registry as Asking, reference},
     mcp::{
-        call::Call,
-        envelope::Failure,
+        Call, Failure,
         hostfs::{self, Access},
         tools::{
             images::{not_pulled, while_pulling},
@@ -43,7 +42,7 @@ pub(super) fn plan(image: Option<&str>, rootfs: Option<Rootfs>) -> Result<Ground
         Some(Rootfs::Host {}) => Ok(Ground::default()),
         Some(Rootfs::Oci { reference, pull_policy, upper_size_mib, registry }) => Ok(Ground {
             image: parsed(&reference)?,
-            pull: pull_policy.map(decided).unwrap_or_default(),
+            pull: pull_policy.unwrap_or_default(),
             disk_mib: upper_size_mib,
             registry: registry.map(|registry| asking(&reference, registry)).transpose()?.flatten(),
             rootfs: None,
@@ -76,14 +75,6 @@ fn parsed(image: &str) -> Result<ImageRef, Failure> {
     image.parse().map_err(|error| {
         failure(error).with_hint("Call image_list to see which are here, or use image: \"host\".")
     })
-}
-
-fn decided(policy: fields::PullPolicy) -> PullPolicy {
-    match policy {
-        fields::PullPolicy::Always => PullPolicy::Always,
-        fields::PullPolicy::IfMissing => PullPolicy::IfMissing,
-        fields::PullPolicy::Never => PullPolicy::Never,
-    }
 }
 
 fn asking(image: &str, registry: Registry) -> Result<Option<(Reference, PullOptions)>, Failure> {

@@ -15,34 +15,21 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use self::{
-    fields::{CreateFields, LogLevel, Mount, OnExpiry, Port},
+    fields::{CreateFields, LogLevel, Mount, Port},
     prepare::{Prepared, prepare},
 };
 use super::select::{self, Status};
 use crate::images::Pulling;
 use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    hostfs::Report,
-    schema,
-    tool::{Hints, Tool},
-    tools::images::while_pulling,
+    Answer, Call, Failure, Tool, ToolResult, hostfs::Report, schema, tools::images::while_pulling,
 };
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_create",
-            "Create sandbox",
-            "Create a sandbox and return when it runs; it lives until removed or expired. All fields: resource warren://schemas/sandbox-create.",
-            // With lifecycle.replace, a sandbox of the same name is removed.
-            Hints::DESTROYS_MORE,
-            create,
-        )
-        .core(),
-    ]
+    tools! { Lifecycle;
+        // With lifecycle.replace, a sandbox of the same name is removed.
+        "sandbox_create", "Create sandbox", DESTROYS_MORE, create, core:
+            "Create a sandbox and return when it runs; it lives until removed or expired. All fields: resource warren://schemas/sandbox-create.";
+    }
 }
 
 /// The whole schema of what can be asked of a new sandbox.
@@ -73,8 +60,8 @@ async fn create(call: Call, fields: CreateFields) -> ToolResult<Created> {
     Ok(Answer::new(created).warn_all(warnings).warn_all(view.warnings))
 }
 
-/// Makes the sandbox with all its files, in a task of its own: a caller who goes away, or cancels, leaves a whole sandbox
-/// or none. What the same request made before is found: it has its files, and replaced what was to be replaced.
+/// Makes the sandbox with all its files, in a task of its own: a caller who goes away, or cancels, leaves a whole
+/// sandbox or none. What the same request made before is found: it has its files, and replaced what was to be replaced.
 pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Ensured, Failure> {
     let call = call.clone();
     let making = tokio::spawn(async move {

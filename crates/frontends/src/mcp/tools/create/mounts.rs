@@ -4,8 +4,7 @@ use sandbox::{ByteSize, Error, ErrorKind, MountSource, MountSpec};
 
 use super::fields::{DiskFormat, Mount, MountKind};
 use crate::mcp::{
-    call::Call,
-    envelope::Failure,
+    Call, Failure,
     hostfs::{self, Access},
 };
 

@@ -7,8 +7,7 @@ use sandbox::Patch;
 
 use super::fields::{self, PatchKind};
 use crate::mcp::{
-    call::Call,
-    envelope::Failure,
+    Call, Failure,
     hostfs::{self, Report},
     octets::from_base64,
     tools::files::for_call,

@@ -8,13 +8,15 @@ use sandbox::{
 };
 
 use super::{
-    fields::{CreateFields, Init, Lifecycle, Network, OnExpiry, Resources, RlimitField},
+    fields::{CreateFields, Init, Lifecycle, Network, Resources},
     image, mounts, patches,
 };
 use crate::mcp::{
-    call::Call,
-    envelope::Failure,
-    tools::{exec::rlimit, select},
+    Call, Failure,
+    tools::{
+        exec::{RlimitField, rlimit},
+        select,
+    },
 };
 
 /// A limit on processes is held for the sandbox; this is the most that it takes.
@@ -92,7 +94,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         lifetime: Lifetime {
             ttl: lifecycle.max_duration_secs.or(fields.max_duration).map(Duration::from_secs),
             idle: lifecycle.idle_timeout_secs.or(fields.idle_timeout).map(Duration::from_secs),
-            on_expiry: on_expiry.map(OnExpiry::decided).unwrap_or_default(),
+            on_expiry: on_expiry.unwrap_or_default(),
         },
         request_id: parsed(fields.request_id.as_deref())?,
     };
@@ -167,8 +169,9 @@ fn decide_limits(flat: &Resources, grouped: &Resources) -> Result<Limits, Failur
     })
 }
 
-/// What every command gets that asks for nothing else, and what the caller should know of what was made of them. Processes
-/// are counted for the whole sandbox: by user, as the kernel would, root inside could have as many as it likes.
+/// What every command gets that asks for nothing else, and what the caller should know of what was made of them.
+/// Processes are counted for the whole sandbox: by user, as the kernel would, root inside could have as many as it
+/// likes.
 fn rlimits(given: &[RlimitField], limits: &mut Limits) -> Result<(Vec<Rlimit>, Vec<String>), Failure> {
     let (mut held, mut warnings) = (Vec::new(), Vec::new());
     for limit in given {
@@ -220,15 +223,6 @@ fn hostname(text: Option<&str>) -> Result<Option<SandboxName>, Failure> {
 impl Init {
     fn decided(self) -> InitSpec {
         InitSpec { path: self.path, args: self.args.unwrap_or_default(), env: self.env.unwrap_or_default() }
-    }
-}
-
-impl OnExpiry {
-    pub(crate) fn decided(self) -> sandbox::OnExpiry {
-        match self {
-            Self::Stop => sandbox::OnExpiry::Stop,
-            Self::Remove => sandbox::OnExpiry::Remove,
-        }
     }
 }
 

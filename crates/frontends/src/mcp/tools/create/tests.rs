@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::create_schema;
 use crate::mcp::{
-    HostPolicy, HostRoot, Settings,
-    call::{Call, Progress},
+    Call, HostPolicy, HostRoot, Progress, Settings,
     testing::{Client, ask},
 };
 

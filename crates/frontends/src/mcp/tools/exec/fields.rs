@@ -7,7 +7,7 @@ use sandbox::{Error, ExecSpec, Rlimit, TerminalSize};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::mcp::{envelope::Failure, octets::from_base64};
+use crate::mcp::{Failure, octets::from_base64};
 
 /// Longer time limits are cut to this: a year is as good as none.
 const MAX_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -48,11 +48,12 @@ pub(crate) struct ExecFields {
     pub(crate) request_id: Option<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub(crate) struct RlimitField {
-    resource: String,
-    soft: u64,
-    hard: Option<u64>,
+    pub(crate) resource: String,
+    pub(crate) soft: u64,
+    /// Same as soft when absent.
+    pub(crate) hard: Option<u64>,
 }
 
 /// A limit as it was given, checked, with its resource in lower case and without `RLIMIT_`.

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream};
 use sandbox::{Error, ErrorKind, SandboxName, SandboxState};
 
 use super::fields::Prepared;
-use crate::mcp::{call::Call, envelope::Failure};
+use crate::mcp::{Call, Failure};
 
 pub(crate) const STOP_WARNING: &str = "sandbox was started for this command and will be stopped afterward";
 

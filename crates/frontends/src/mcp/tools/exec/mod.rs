@@ -16,16 +16,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 pub(crate) use self::{
-    fields::{ExecFields, Prepared, bytes_of, rlimit, time_limit},
+    fields::{ExecFields, Prepared, RlimitField, bytes_of, rlimit, time_limit},
     gather::{Gathered, SIGKILL},
     launch::{Launched, STOP_WARNING, byte_stream, launch, stop_in_background},
 };
 use crate::code::FileLink;
 use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, EXEC_FAILED, Failure, ToolResult, Truncated},
-    tool::{Hints, Tool},
+    Answer, Call, Failure, Tool, ToolResult, Truncated,
+    envelope::EXEC_FAILED,
     tools::telling::{Followed, while_running},
 };
 
@@ -33,26 +31,12 @@ const COMMAND: &str = "command";
 const DEFAULT_SHELL: &str = "sh";
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Exec,
-            "sandbox_exec",
-            "Execute command",
-            "Run a program in a sandbox and return its output and exit code.",
-            Hints::ADDS,
-            exec,
-        )
-        .core(),
-        Tool::new(
-            Toolset::Exec,
-            "sandbox_shell",
-            "Run shell command",
-            "Run a shell command or script in a sandbox and return its output and exit code.",
-            Hints::ADDS,
-            shell,
-        )
-        .core(),
-    ]
+    tools! { Exec;
+        "sandbox_exec", "Execute command", ADDS, exec, core:
+            "Run a program in a sandbox and return its output and exit code.";
+        "sandbox_shell", "Run shell command", ADDS, shell, core:
+            "Run a shell command or script in a sandbox and return its output and exit code.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

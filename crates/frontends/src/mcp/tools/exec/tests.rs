@@ -6,7 +6,7 @@ use sandbox::{SandboxSpec, SandboxState};
 use serde_json::json;
 
 use crate::mcp::{
-    call::Progress,
+    Progress,
     testing::{Client, ask},
 };
 

@@ -6,41 +6,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{explained, explained_of, not_moved, octal};
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Failure, Tool, ToolResult};
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_mkdir",
-            "Make a directory",
-            "Make a directory in a sandbox, with those above it that are missing.",
-            Hints::SETS,
-            mkdir,
-        ),
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_remove",
-            "Remove a path",
-            "Remove a file, or a directory with everything in it, from a sandbox.",
-            Hints::DESTROYS,
-            remove,
-        ),
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_rename",
-            "Rename a path",
-            "Move a file or directory within a sandbox. What is at the new path stays, unless replace is set.",
-            // With replace, what was there is gone.
-            Hints::DESTROYS_MORE,
-            rename,
-        ),
-    ]
+    tools! { Files;
+        "sandbox_fs_mkdir", "Make a directory", SETS, mkdir:
+            "Make a directory in a sandbox, with those above it that are missing.";
+        "sandbox_fs_remove", "Remove a path", DESTROYS, remove:
+            "Remove a file, or a directory with everything in it, from a sandbox.";
+        // With replace, what was there is gone.
+        "sandbox_fs_rename", "Rename a path", DESTROYS_MORE, rename:
+            "Move a file or directory within a sandbox. What is at the new path stays, unless replace is set.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

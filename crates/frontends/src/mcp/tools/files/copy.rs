@@ -11,26 +11,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{explained, not_moved};
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Failure, Tool, ToolResult};
 
 /// Files that are counted after a tree was copied.
 const MAX_LISTED: u32 = 10_000;
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![Tool::new(
-        Toolset::Files,
-        "sandbox_fs_copy",
-        "Copy a path",
-        "Copy a file or directory within a sandbox, or to another one with toSandbox. A file at the new path is replaced.",
+    tools! { Files;
         // Not harmless: a file at the new path is replaced.
-        Hints::DESTROYS,
-        copy,
-    )]
+        "sandbox_fs_copy", "Copy a path", DESTROYS, copy:
+            "Copy a file or directory within a sandbox, or to another one with toSandbox. A file at the new path is replaced.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -10,13 +10,7 @@ use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
 use super::{explained, once, read_up_to};
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult, Truncated},
-    output::until_character_border,
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Failure, Tool, ToolResult, Truncated, output::until_character_border};
 
 /// Largest file that is edited; it is held in memory several times.
 const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
@@ -24,26 +18,19 @@ const MAX_EDITS: usize = 200;
 /// After this long a diff is as good as it is.
 const DIFF_WITHIN: Duration = Duration::from_secs(1);
 const DIFF_CONTEXT: usize = 3;
-/// For an edit that does not fit: places that are named, lines that are compared, and how much of one is shown.
-const MAX_PLACES: usize = 3;
+/// For an edit that does not fit: lines that are named, lines that are compared, and how much of one is shown.
+const MAX_SHOWN_LINES: usize = 3;
 const MAX_COMPARED_LINES: usize = 10_000;
 const MAX_SHOWN_CHARS: usize = 160;
 /// How alike a line must be to be named: 0 is nothing, 1 the same.
 const LIKENESS: f64 = 0.5;
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_edit",
-            "Edit a file",
+    tools! { Files;
+        "sandbox_fs_edit", "Edit a file", DESTROYS_MORE, edit, core:
             "Replace exact texts in a file of a sandbox, all or none, and get the diff. \
-             Each oldText must occur exactly once.",
-            Hints::DESTROYS_MORE,
-            edit,
-        )
-        .core(),
-    ]
+             Each oldText must occur exactly once.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -160,8 +147,8 @@ fn apply(path: &str, old: &str, edits: &[Edit]) -> Result<(String, u64), Failure
         } else {
             format!("edit {} of {}", index + 1, edits.len())
         };
-        let refuse = |message: String, hint: &str, n: usize, places: Vec<Place>| {
-            let details = json!({ "edit": index, "occurrences": n, "lines": places });
+        let refuse = |message: String, hint: &str, n: usize, lines: Vec<MatchedLine>| {
+            let details = json!({ "edit": index, "occurrences": n, "lines": lines });
             Failure::invalid(message).with_hint(hint).with_details(details)
         };
         if edit.old_text.is_empty() {
@@ -180,17 +167,17 @@ fn apply(path: &str, old: &str, edits: &[Edit]) -> Result<(String, u64), Failure
         let n = text.matches(&edit.old_text).count();
         match n {
             0 => {
-                let places = nearest(&text, &edit.old_text);
-                let message = format!("{which}: oldText does not occur in {path}{}", named(&places));
-                return Err(refuse(message, missing_hint(&text, &edit.old_text), 0, places));
+                let lines = nearest(&text, &edit.old_text);
+                let message = format!("{which}: oldText does not occur in {path}{}", named(&lines));
+                return Err(refuse(message, missing_hint(&text, &edit.old_text), 0, lines));
             }
             1 => {}
             _ if edit.replace_all.unwrap_or(false) => {}
             n => {
-                let places = occurrences(&text, &edit.old_text);
-                let message = format!("{which}: oldText occurs {n} times in {path}{}", named(&places));
+                let lines = occurrences(&text, &edit.old_text);
+                let message = format!("{which}: oldText occurs {n} times in {path}{}", named(&lines));
                 let hint = "Take more of what stands around it into oldText, or set replaceAll.";
-                return Err(refuse(message, hint, n, places));
+                return Err(refuse(message, hint, n, lines));
             }
         }
         let n_bytes = text.len() + n * edit.new_text.len();
@@ -205,13 +192,13 @@ fn apply(path: &str, old: &str, edits: &[Edit]) -> Result<(String, u64), Failure
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct Place {
+struct MatchedLine {
     line: usize,
     text: String,
 }
 
-fn named(places: &[Place]) -> String {
-    let lines: Vec<_> = places.iter().map(|place| place.line.to_string()).collect();
+fn named(lines: &[MatchedLine]) -> String {
+    let lines: Vec<_> = lines.iter().map(|line| line.line.to_string()).collect();
     match lines.len() {
         0 => String::new(),
         1 => format!("; look at line {}", lines[0]),
@@ -223,17 +210,17 @@ fn shown(line: &str) -> String {
     line.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
-/// Where a text occurs: the first places.
-fn occurrences(text: &str, wanted: &str) -> Vec<Place> {
-    let place = |(at, _): (usize, &str)| {
+/// The first lines where a text occurs.
+fn occurrences(text: &str, wanted: &str) -> Vec<MatchedLine> {
+    let matched = |(at, _): (usize, &str)| {
         let line = text[..at].matches('\n').count() + 1;
-        Place { line, text: shown(text.lines().nth(line - 1).unwrap_or_default()) }
+        MatchedLine { line, text: shown(text.lines().nth(line - 1).unwrap_or_default()) }
     };
-    text.match_indices(wanted).take(MAX_PLACES).map(place).collect()
+    text.match_indices(wanted).take(MAX_SHOWN_LINES).map(matched).collect()
 }
 
 /// The lines most like the first line of what was looked for.
-fn nearest(text: &str, wanted: &str) -> Vec<Place> {
+fn nearest(text: &str, wanted: &str) -> Vec<MatchedLine> {
     let Some(wanted) = wanted.lines().map(str::trim).find(|line| !line.is_empty()) else { return Vec::new() };
     let wanted = shown(wanted);
     let mut alike: Vec<(f64, usize, &str)> = text
@@ -244,7 +231,11 @@ fn nearest(text: &str, wanted: &str) -> Vec<Place> {
         .filter(|(likeness, ..)| *likeness >= LIKENESS)
         .collect();
     alike.sort_by(|one, other| other.0.total_cmp(&one.0));
-    alike.iter().take(MAX_PLACES).map(|(_, line, text)| Place { line: *line, text: shown(text) }).collect()
+    alike
+        .iter()
+        .take(MAX_SHOWN_LINES)
+        .map(|(_, line, text)| MatchedLine { line: *line, text: shown(text) })
+        .collect()
 }
 
 /// Why a text may look right and yet not occur.

@@ -9,38 +9,21 @@ use serde::{Deserialize, Serialize};
 use super::explained;
 use crate::{
     hostfs::{self, Source},
-    mcp::{
-        Toolset,
-        call::Call,
-        envelope::{Answer, Failure, ToolResult},
-        tool::{Hints, Tool},
-    },
+    mcp::{Answer, Call, Failure, Tool, ToolResult},
 };
 
 /// A caller who waits is told after each so many bytes.
 const BYTES_PER_STEP: u64 = 8 * 1024 * 1024;
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_copy_from_host",
-            "Copy from the host",
-            "Copy a file or directory of the host into a sandbox. Only beneath host paths that were allowed.",
-            // Not harmless: files at the new path are replaced.
-            Hints::DESTROYS,
-            from_host,
-        ),
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_copy_to_host",
-            "Copy to the host",
-            "Copy a file or directory of a sandbox to the host. Only beneath host paths that were allowed for writing.",
-            // Not harmless: files at the new path are replaced.
-            Hints::DESTROYS,
-            to_host,
-        ),
-    ]
+    tools! { Files;
+        // Not harmless: files at the new path are replaced.
+        "sandbox_fs_copy_from_host", "Copy from the host", DESTROYS, from_host:
+            "Copy a file or directory of the host into a sandbox. Only beneath host paths that were allowed.";
+        // Not harmless: files at the new path are replaced.
+        "sandbox_fs_copy_to_host", "Copy to the host", DESTROYS, to_host:
+            "Copy a file or directory of a sandbox to the host. Only beneath host paths that were allowed for writing.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -93,7 +76,8 @@ async fn from_host(call: Call, arguments: CopyArguments) -> ToolResult<Copied> {
     Ok(answer(copied, arguments.guest_path))
 }
 
-/// Copies into a sandbox. A file becomes `path`; what is in a directory comes beneath `path`. Missing directories are made.
+/// Copies into a sandbox. A file becomes `path`; what is in a directory comes beneath `path`. Missing directories are
+/// made.
 async fn copy_in(
     call: &Call,
     source: Source,

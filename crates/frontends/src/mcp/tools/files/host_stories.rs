@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hostfs::{HostPolicy, HostRoot},
-    mcp::{Settings, call::Progress, testing::Client},
+    mcp::{Progress, Settings, testing::Client},
 };
 
 const SECRET: &str = "the secret outside";

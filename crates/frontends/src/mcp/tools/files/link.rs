@@ -8,24 +8,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::explained;
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Failure, Tool, ToolResult};
 
 const MAX_TTL_SECONDS: u64 = MAX_LINK_TTL.as_secs();
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![Tool::new(
-        Toolset::Files,
-        "sandbox_fs_link",
-        "Link to a file",
-        "Make a signed link to a file of a sandbox, which a browser opens without a key until it expires.",
-        Hints { idempotent: false, ..Hints::READS },
-        link,
-    )]
+    tools! { Files;
+        "sandbox_fs_link", "Link to a file", FOLLOWS, link:
+            "Make a signed link to a file of a sandbox, which a browser opens without a key until it expires.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

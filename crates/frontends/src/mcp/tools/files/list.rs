@@ -6,46 +6,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, explained, explained_of, full_mode, iso};
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    schema::Nullable,
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Failure, Nullable, Tool, ToolResult};
 
 /// Entries in one answer when the caller does not say, and at most.
 const DEFAULT_LIMIT: u32 = 1000;
 pub(in crate::mcp::tools) const MAX_LIMIT: u32 = 10_000;
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_list",
-            "List a directory",
-            "List a directory of a sandbox, or everything beneath it with recursive.",
-            Hints::READS,
-            list,
-        )
-        .core(),
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_stat",
-            "Look at a path",
-            "Tell what is at a path of a sandbox: kind, size, mode, owner and times.",
-            Hints::READS,
-            stat,
-        ),
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_exists",
-            "Check a path",
-            "Tell whether something is at a path of a sandbox.",
-            Hints::READS,
-            exists,
-        ),
-    ]
+    tools! { Files;
+        "sandbox_fs_list", "List a directory", READS, list, core:
+            "List a directory of a sandbox, or everything beneath it with recursive.";
+        "sandbox_fs_stat", "Look at a path", READS, stat:
+            "Tell what is at a path of a sandbox: kind, size, mode, owner and times.";
+        "sandbox_fs_exists", "Check a path", READS, exists: "Tell whether something is at a path of a sandbox.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

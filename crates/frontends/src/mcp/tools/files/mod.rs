@@ -33,12 +33,7 @@ pub(super) use self::{
     read::{Part, not_text},
     write::Written,
 };
-use crate::mcp::{
-    call::Call,
-    envelope::{Failure, INTO_ITSELF},
-    octets::from_base64,
-    tool::Tool,
-};
+use crate::mcp::{Call, Failure, Tool, envelope::INTO_ITSELF, octets::from_base64};
 
 /// Every tool for files, in the order in which they are listed.
 pub(super) fn tools() -> Vec<Tool> {

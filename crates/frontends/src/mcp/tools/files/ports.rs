@@ -11,12 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{explained, read_up_to};
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Failure, Tool, ToolResult};
 
 /// Bytes of one table that are looked at.
 const MAX_TABLE_BYTES: usize = 1024 * 1024;
@@ -29,14 +24,10 @@ const MAX_NAME_BYTES: usize = 64;
 const LISTEN: &str = "0A";
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![Tool::new(
-        Toolset::Network,
-        "sandbox_ports",
-        "List listening ports",
-        "List the TCP ports that something listens on inside a sandbox, with the process where it is known.",
-        Hints::READS,
-        ports,
-    )]
+    tools! { Network;
+        "sandbox_ports", "List listening ports", READS, ports:
+            "List the TCP ports that something listens on inside a sandbox, with the process where it is known.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

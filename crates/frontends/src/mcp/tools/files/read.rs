@@ -9,28 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Encoding, explained, read_up_to};
 use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult, Truncated},
+    Answer, Call, Failure, Tool, ToolResult, Truncated,
     output::{from_character_border, until_character_border},
-    tool::{Hints, Tool},
 };
 
 /// Bytes that are looked through for line ends at most.
 const MAX_SCANNED_BYTES: u64 = 256 * 1024 * 1024;
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_read",
-            "Read a file",
-            "Read a file of a sandbox: all of it, bytes from an offset, or a range of lines.",
-            Hints::READS,
-            read,
-        )
-        .core(),
-    ]
+    tools! { Files;
+        "sandbox_fs_read", "Read a file", READS, read, core:
+            "Read a file of a sandbox: all of it, bytes from an offset, or a range of lines.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

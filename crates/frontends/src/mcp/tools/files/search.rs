@@ -8,12 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{explained, read_up_to};
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Failure, Tool, ToolResult};
 
 /// Results when the caller does not say, and at most.
 const DEFAULT_LIMIT: u32 = 100;
@@ -25,14 +20,10 @@ const MAX_CONTEXT_BYTES: usize = 2 * 1024 * 1024;
 const MAX_LINE_CHARS: usize = 512;
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![Tool::new(
-        Toolset::Files,
-        "sandbox_fs_search",
-        "Search files",
-        "Find files of a sandbox by name (glob), lines by content (grep), or lines in files of a name (both).",
-        Hints::READS,
-        search,
-    )]
+    tools! { Files;
+        "sandbox_fs_search", "Search files", READS, search:
+            "Find files of a sandbox by name (glob), lines by content (grep), or lines in files of a name (both).";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -58,7 +49,7 @@ struct SearchArguments {
 }
 
 #[derive(Debug, Default, Serialize, JsonSchema)]
-struct Found {
+struct SearchResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     paths: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +68,7 @@ struct Match {
     after: Vec<String>,
 }
 
-async fn search(call: Call, arguments: SearchArguments) -> ToolResult<Found> {
+async fn search(call: Call, arguments: SearchArguments) -> ToolResult<SearchResult> {
     let which = call.sandbox(&arguments.name)?;
     let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT);
     let root = arguments.path.as_deref().unwrap_or("/");
@@ -95,7 +86,7 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<Found> {
             let pattern = anywhere(glob);
             let found =
                 call.engine().glob(&call.who, &which, root, &pattern, limit).await.map_err(explained)?;
-            Found { paths: Some(found.paths), matches: None, truncated: found.truncated }
+            SearchResult { paths: Some(found.paths), matches: None, truncated: found.truncated }
         }
         (_, Some(grep)) => {
             let include = arguments.glob.as_ref().or(arguments.include.as_ref());
@@ -115,7 +106,7 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<Found> {
                 )
             })?;
             let matches = with_context(&call, &which, found.matches, arguments.context.unwrap_or(0)).await;
-            Found { paths: None, matches: Some(matches), truncated: found.truncated }
+            SearchResult { paths: None, matches: Some(matches), truncated: found.truncated }
         }
     };
     let is_cut = found.truncated;

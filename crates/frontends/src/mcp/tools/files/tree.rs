@@ -12,12 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::explained;
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, ToolResult},
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Tool, ToolResult};
 
 const DEFAULT_DEPTH: u32 = 3;
 const MAX_DEPTH: u32 = 32;
@@ -28,14 +23,10 @@ const MAX_LIMIT: u32 = 5000;
 const MAX_TIME: Duration = Duration::from_secs(10);
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![Tool::new(
-        Toolset::Files,
-        "sandbox_fs_tree",
-        "Draw a directory tree",
-        "Show what is beneath a directory of a sandbox as a text tree with sizes.",
-        Hints::READS,
-        tree,
-    )]
+    tools! { Files;
+        "sandbox_fs_tree", "Draw a directory tree", READS, tree:
+            "Show what is beneath a directory of a sandbox as a text tree with sizes.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -63,7 +54,7 @@ async fn tree(call: Call, arguments: TreeArguments) -> ToolResult<Tree> {
     let root = arguments.path;
     let depth = arguments.depth.unwrap_or(DEFAULT_DEPTH);
     let mut left = arguments.limit.unwrap_or(DEFAULT_LIMIT);
-    let mut found = Found::default();
+    let mut found = DirectoryTree::default();
     let end = Instant::now() + MAX_TIME;
     // Level by level, so that a limit cuts what is deep before what is near.
     let mut queue = VecDeque::from([(root.clone(), 1)]);
@@ -107,14 +98,14 @@ async fn tree(call: Call, arguments: TreeArguments) -> ToolResult<Tree> {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct DirectoryTree {
     /// What is in each directory that was looked into.
     entries: HashMap<String, Vec<FileEntry>>,
     /// Directories that are not shown, or not whole.
     closed: Vec<String>,
 }
 
-impl Found {
+impl DirectoryTree {
     fn draw(&self, directory: &str, indent: &str, text: &mut String) {
         let entries = self.entries.get(directory).map(Vec::as_slice).unwrap_or_default();
         let is_whole = !self.closed.iter().any(|closed| closed == directory);

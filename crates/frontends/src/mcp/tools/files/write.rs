@@ -6,26 +6,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Encoding, explained, octal, once};
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Failure, Tool, ToolResult};
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Files,
-            "sandbox_fs_write",
-            "Write a file",
-            "Write a file of a sandbox, making missing directories. Replaces it whole, unless append or createNew is set.",
-            // It replaces what is there, and appending twice is not the same as once.
-            Hints::DESTROYS_MORE,
-            write,
-        )
-        .core(),
-    ]
+    tools! { Files;
+        // It replaces what is there, and appending twice is not the same as once.
+        "sandbox_fs_write", "Write a file", DESTROYS_MORE, write, core:
+            "Write a file of a sandbox, making missing directories. Replaces it whole, unless append or createNew is set.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

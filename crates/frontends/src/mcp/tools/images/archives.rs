@@ -12,8 +12,7 @@ use super::{
 use crate::{
     images::{ImageConfig, reference},
     mcp::{
-        call::Call,
-        envelope::{Answer, Failure, ToolResult},
+        Answer, Call, Failure, ToolResult,
         hostfs::{NewFile, Source},
         tools::telling::while_waiting,
     },

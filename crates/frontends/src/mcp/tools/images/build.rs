@@ -12,11 +12,7 @@ use super::pull::PROGRESS_EVERY;
 use crate::{
     builds::{network, platform, reference},
     images::Pulling,
-    mcp::{
-        call::Call,
-        envelope::{Answer, Failure, ToolResult},
-        hostfs::Source,
-    },
+    mcp::{Answer, Call, Failure, ToolResult, hostfs::Source},
 };
 
 /// The end of what the commands printed that an answer has.
@@ -65,7 +61,7 @@ pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<B
     let source = Source::open(&call, &arguments.context_path).await?;
     let (sender, mut events) = mpsc::channel(QUEUED_BUILD_EVENTS);
     let pulling = Pulling::default();
-    let mut told = Told { call: &call, output: String::new(), step: 0.0, total: 0.0, last: 0.0 };
+    let mut progress = BuildProgress { call: &call, output: String::new(), step: 0.0, total: 0.0, last: 0.0 };
     let mut next_look = Instant::now();
     let context = source.into_stream();
     let work = call.engine().build_image(&call.who, spec, context, sender, pulling.progress());
@@ -74,7 +70,7 @@ pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<B
         let news = pulling.news(next_look);
         tokio::select! {
             biased;
-            Some(event) = events.recv() => told.take(event).await,
+            Some(event) = events.recv() => progress.take(event).await,
             ended = &mut work => break ended,
             () = call.cancelled.cancelled() => {
                 let error = Error::new(ErrorKind::Cancelled, "the build was given up");
@@ -83,18 +79,18 @@ pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<B
             }
             _facts = news => {
                 next_look = Instant::now() + PROGRESS_EVERY;
-                told.pulling(&pulling).await;
+                progress.pulling(&pulling).await;
             }
         }
     };
-    told.rest(&mut events, &pulling).await;
-    let built: BuiltImage = ended.map_err(|error| told.failed(error))?;
+    progress.rest(&mut events, &pulling).await;
+    let built: BuiltImage = ended.map_err(|error| progress.failed(error))?;
     Ok(Answer::new(Built {
         manifest_digest: built.digest.to_string(),
         references: built.names.iter().map(ToString::to_string).collect(),
         steps: built.n_steps,
         cached: built.n_cached,
-        output: told.output,
+        output: progress.output,
         built: true,
     })
     .warn_all(built.warnings))
@@ -123,7 +119,7 @@ fn spec_of(arguments: &BuildArguments) -> Result<BuildSpec, Failure> {
     })
 }
 
-struct Told<'a> {
+struct BuildProgress<'a> {
     call: &'a Call,
     output: String,
     step: f64,
@@ -132,7 +128,7 @@ struct Told<'a> {
     last: f64,
 }
 
-impl Told<'_> {
+impl BuildProgress<'_> {
     async fn take(&mut self, event: BuildEvent) {
         match event {
             BuildEvent::Step { number, total, text, .. } => {

@@ -7,10 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::shapes::PruneReport;
 use crate::{
     images::reference,
-    mcp::{
-        call::Call,
-        envelope::{Answer, DANGEROUS_OPERATION_DISABLED, Failure, ToolResult},
-    },
+    mcp::{Answer, Call, Failure, ToolResult, envelope::DANGEROUS_OPERATION_DISABLED},
 };
 
 /// Images that one call names.

@@ -4,10 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::shapes::{Detail, ImageHandle, warnings};
-use crate::mcp::{
-    call::Call,
-    envelope::{Answer, ToolResult},
-};
+use crate::mcp::{Answer, Call, ToolResult};
 
 /// Names that one answer lists.
 const MAX_LISTED: usize = 1000;

@@ -11,10 +11,7 @@ use tokio::time::Instant;
 use super::shapes::{ImageHandle, warnings};
 use crate::{
     images::{Password, Pulling, Registry, reference},
-    mcp::{
-        call::Call,
-        envelope::{Answer, Failure, ToolResult},
-    },
+    mcp::{Answer, Call, Failure, ToolResult},
 };
 
 /// Between two words of progress.
@@ -71,8 +68,8 @@ pub(crate) fn not_pulled(error: Error) -> Failure {
         )
 }
 
-/// Works on something that pulls, and tells a caller who wants to know how far it is. One who cancels ends it, where it may
-/// be dropped; what was downloaded is kept.
+/// Works on something that pulls, and tells a caller who wants to know how far it is. One who cancels ends it, where it
+/// may be dropped; what was downloaded is kept.
 pub(crate) async fn while_pulling<T>(
     call: &Call,
     pulling: &Pulling,

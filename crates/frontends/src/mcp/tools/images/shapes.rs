@@ -6,7 +6,7 @@ use engine::{Freed, ImageConfig, ImageDetail, ImageSummary, LayerDetail};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::mcp::schema::Nullable;
+use crate::mcp::Nullable;
 
 /// What of an image's files could not be kept as it was, at most this many.
 const MAX_WARNINGS: usize = 8;

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use test_registry::Registry;
 
 use crate::mcp::{
-    HostPolicy, HostRoot, Settings,
-    call::{Call, Progress},
+    Call, HostPolicy, HostRoot, Progress, Settings,
     testing::{Client, ask},
 };
 

@@ -3,17 +3,13 @@
 use std::time::Duration;
 
 use engine::{Force, SandboxRef, SandboxView};
-use sandbox::{ErrorKind, Lifetime, SandboxState};
+use sandbox::{ErrorKind, Lifetime, OnExpiry, SandboxState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::mcp::{
-    call::Call,
-    envelope::{Answer, ToolResult},
-    tools::{
-        create::OnExpiry,
-        select::{Row, Selector, Status, refused},
-    },
+    Answer, Call, Native, ToolResult,
+    tools::select::{Row, Selector, Status, refused},
 };
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -184,6 +180,7 @@ pub(super) struct RenewArguments {
     ttl_secs: Option<u64>,
     /// Seconds without work; 0: no limit; absent: as before.
     idle_secs: Option<u64>,
+    #[schemars(with = "Option<Native<OnExpiry>>")]
     on_expiry: Option<OnExpiry>,
 }
 
@@ -208,7 +205,7 @@ pub(super) async fn renew(call: Call, arguments: RenewArguments) -> ToolResult<V
             let lifetime = Lifetime {
                 ttl: changed(ttl_secs, view.lifetime.ttl),
                 idle: changed(idle_secs, view.lifetime.idle),
-                on_expiry: on_expiry.map_or(view.lifetime.on_expiry, OnExpiry::decided),
+                on_expiry: on_expiry.unwrap_or(view.lifetime.on_expiry),
             };
             let renewed = call.engine().renew_sandbox(&call.who, &SandboxRef::from(&view.id), lifetime).await;
             renewed.map(renewed_row).map_err(|error| refused(error, &view))
@@ -231,8 +228,8 @@ fn renewed_row(view: SandboxView) -> Renewed {
         expires_at: view.expires_at.map(|at| at.to_string()),
         idle_secs: view.lifetime.idle.map(|idle| idle.as_secs()),
         on_expiry: match view.lifetime.on_expiry {
-            sandbox::OnExpiry::Stop => "stop".to_owned(),
-            sandbox::OnExpiry::Remove => "remove".to_owned(),
+            OnExpiry::Stop => "stop".to_owned(),
+            OnExpiry::Remove => "remove".to_owned(),
         },
     }
 }

@@ -10,8 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::redact;
 use crate::mcp::{
-    call::Call,
-    envelope::{Answer, ToolResult},
+    Answer, Call, ToolResult,
     tools::select::{Row, Selector, Status},
 };
 

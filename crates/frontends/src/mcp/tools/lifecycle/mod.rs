@@ -7,10 +7,7 @@ mod redact;
 mod tests;
 mod wait;
 
-use crate::mcp::{
-    Toolset,
-    tool::{Hints, Tool},
-};
+use crate::mcp::Tool;
 
 pub(super) fn tools() -> Vec<Tool> {
     let mut tools = looking();
@@ -19,103 +16,31 @@ pub(super) fn tools() -> Vec<Tool> {
 }
 
 fn looking() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_list",
-            "List sandboxes",
-            "List sandboxes, all unless selected, sorted by name.",
-            Hints::READS,
-            look::list,
-        )
-        .core(),
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_status",
-            "Sandbox status",
-            "Show the status of selected sandboxes, or of all that run.",
-            Hints::READS,
-            look::status,
-        ),
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_inspect",
-            "Inspect sandbox",
-            "Show everything about one sandbox: configuration, limits, isolation. Secret-looking values are redacted.",
-            Hints::READS,
-            look::inspect,
-        ),
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_wait",
-            "Wait for sandboxes",
-            "Wait until sandboxes have stopped.",
-            Hints::READS,
-            wait::wait,
-        ),
-    ]
+    tools! { Lifecycle;
+        "sandbox_list", "List sandboxes", READS, look::list, core:
+            "List sandboxes, all unless selected, sorted by name.";
+        "sandbox_status", "Sandbox status", READS, look::status:
+            "Show the status of selected sandboxes, or of all that run.";
+        "sandbox_inspect", "Inspect sandbox", READS, look::inspect:
+            "Show everything about one sandbox: configuration, limits, isolation. Secret-looking values are redacted.";
+        "sandbox_wait", "Wait for sandboxes", READS, wait::wait: "Wait until sandboxes have stopped.";
+    }
 }
 
 fn changing() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_start",
-            "Start sandboxes",
-            "Start stopped sandboxes again, with their files.",
-            Hints::SETS,
-            change::start,
-        ),
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_stop",
-            "Stop sandboxes",
-            "Stop sandboxes; their files stay.",
-            Hints::DESTROYS,
-            change::stop,
-        )
-        .core(),
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_drain",
-            "Drain sandboxes",
-            "Take no new commands, and stop when the running ones have ended. Answers at once unless timeoutMs is given.",
-            Hints::SETS,
-            wait::drain,
-        ),
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_remove",
-            "Remove sandboxes",
-            "Remove stopped sandboxes with their files for ever; running ones only with force.",
-            Hints::DESTROYS,
-            change::remove,
-        )
-        .core(),
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_pause",
-            "Pause sandboxes",
-            "Freeze what runs in sandboxes; memory and files stay.",
-            Hints::SETS,
-            change::pause,
-        ),
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_resume",
-            "Resume sandboxes",
-            "Let paused sandboxes run on.",
-            Hints::SETS,
-            change::resume,
-        ),
-        Tool::new(
-            Toolset::Lifecycle,
-            "sandbox_renew",
-            "Renew sandboxes",
-            "Count the lifetime of sandboxes anew from now, and change it where said.",
-            // Each call moves the end: the same again is not the same.
-            Hints::ADDS,
-            change::renew,
-        ),
-    ]
+    tools! { Lifecycle;
+        "sandbox_start", "Start sandboxes", SETS, change::start:
+            "Start stopped sandboxes again, with their files.";
+        "sandbox_stop", "Stop sandboxes", DESTROYS, change::stop, core: "Stop sandboxes; their files stay.";
+        "sandbox_drain", "Drain sandboxes", SETS, wait::drain:
+            "Take no new commands, and stop when the running ones have ended. Answers at once unless timeoutMs is given.";
+        "sandbox_remove", "Remove sandboxes", DESTROYS, change::remove, core:
+            "Remove stopped sandboxes with their files for ever; running ones only with force.";
+        "sandbox_pause", "Pause sandboxes", SETS, change::pause:
+            "Freeze what runs in sandboxes; memory and files stay.";
+        "sandbox_resume", "Resume sandboxes", SETS, change::resume: "Let paused sandboxes run on.";
+        // Each call moves the end: the same again is not the same.
+        "sandbox_renew", "Renew sandboxes", ADDS, change::renew:
+            "Count the lifetime of sandboxes anew from now, and change it where said.";
+    }
 }

@@ -9,8 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::mcp::{
-    call::{Call, Progress},
-    envelope::{Failure, ToolResult},
+    Call, Failure, Progress, ToolResult,
     tools::{
         select::{Row, Selector, Status, refused},
         telling::while_waiting,

@@ -4,11 +4,11 @@ use std::{fmt, str::FromStr};
 
 use sandbox::ExecId;
 
-use crate::mcp::envelope::Failure;
+use crate::mcp::Failure;
 
-/// The place of a line in the order of the whole log: by time; at the same time by exec, the older one first.
+/// The position of a line in the order of the whole log: by time; at the same time by exec, the older one first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct LogPosition {
     pub(super) at_ms: i64,
     pub(super) exec: Rank,
     pub(super) number: u64,
@@ -23,11 +23,11 @@ pub(super) struct Rank {
     pub(super) id: ExecId,
 }
 
-/// A place as text. It holds all that is needed to find it again, so it outlives the daemon.
+/// A position as text. It holds all that is needed to find it again, so it outlives the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cursor {
     Beginning,
-    Behind(Place),
+    Behind(LogPosition),
 }
 
 const BEGINNING: &str = "0";
@@ -38,7 +38,7 @@ impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Beginning => f.write_str(BEGINNING),
-            Self::Behind(Place { at_ms, exec, number, end }) => {
+            Self::Behind(LogPosition { at_ms, exec, number, end }) => {
                 write!(f, "{at_ms}.{number}.{end}.{}.{}", exec.created_ms, exec.id)
             }
         }
@@ -59,7 +59,7 @@ impl FromStr for Cursor {
             let end = parts.next()?.parse().ok()?;
             let created_ms = parts.next()?.parse().ok()?;
             let id = parts.next()?.parse().ok()?;
-            Some(Place { at_ms, exec: Rank { created_ms, id }, number, end })
+            Some(LogPosition { at_ms, exec: Rank { created_ms, id }, number, end })
         };
         read().map(Self::Behind).ok_or_else(|| {
             let shown: String = text.chars().take(64).collect();
@@ -69,10 +69,10 @@ impl FromStr for Cursor {
 }
 
 impl Cursor {
-    pub(super) fn place(&self) -> Option<&Place> {
+    pub(super) fn position(&self) -> Option<&LogPosition> {
         match self {
             Self::Beginning => None,
-            Self::Behind(place) => Some(place),
+            Self::Behind(position) => Some(position),
         }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! An exec is opened when the merge reaches the time of its start and let go at its end, so only those that ran at the
 //! same time are open at once, each with two ledger entries in memory. What is behind a cursor or a time is found by
-//! reading. Of an exec that ended before it, only the last entry is looked at, because what it left in the background may
-//! have printed since; one that has later entries is read from its first. So a page costs an open file for every exec of
-//! the sandbox, and a pass over those that are not over yet.
+//! reading. Of an exec that ended before it, only the last entry is looked at, because what it left in the background
+//! may have printed since; one that has later entries is read from its first. So a page costs an open file for every
+//! exec of the sandbox, and a pass over those that are not over yet.
 
 use std::{
     cmp::Reverse,
@@ -16,9 +16,9 @@ use engine::{Entry, EntryBody, ExecView, Follow, OutputStream, SandboxRef};
 use futures_util::{StreamExt, stream::BoxStream};
 use sandbox::{ErrorKind, ExecId, Result};
 
-use super::cursor::{Cursor, Place, Rank};
+use super::cursor::{Cursor, LogPosition, Rank};
 use crate::mcp::{
-    call::Call,
+    Call,
     tools::sessions::text::{Edge, n_continuing},
 };
 
@@ -42,7 +42,7 @@ pub(super) enum Origin {
 /// One line; or part of one, where it was printed in pieces or is very long.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) place: Place,
+    pub(super) position: LogPosition,
     pub(super) origin: Origin,
     pub(super) text: String,
 }
@@ -55,8 +55,8 @@ pub(super) struct Merge<'a> {
     /// Oldest first.
     unopened: VecDeque<Source>,
     open: Vec<Source>,
-    /// The next line of each open one: its place, and the index of its source.
-    heads: BinaryHeap<Reverse<(Place, usize)>>,
+    /// The next line of each open one: its position, and the index of its source.
+    heads: BinaryHeap<Reverse<(LogPosition, usize)>>,
     /// Pieces of ledgers that are gone or cannot be read.
     pub(super) warnings: Vec<String>,
 }
@@ -72,8 +72,9 @@ impl<'a> Merge<'a> {
         floor_ms: Option<i64>,
         span: Option<u64>,
     ) -> Self {
-        let floor_ms = floor_ms.max(cursor.place().map(|place| place.at_ms)).unwrap_or(i64::MIN);
-        let mut sources: Vec<_> = execs.iter().map(|view| Source::new(view, cursor.place(), span)).collect();
+        let floor_ms = floor_ms.max(cursor.position().map(|position| position.at_ms)).unwrap_or(i64::MIN);
+        let mut sources: Vec<_> =
+            execs.iter().map(|view| Source::new(view, cursor.position(), span)).collect();
         sources.sort_by(|one, other| one.rank.cmp(&other.rank));
         Self {
             call,
@@ -89,7 +90,7 @@ impl<'a> Merge<'a> {
     /// The next line; `None` when there is none now.
     pub(super) async fn next(&mut self) -> Result<Option<Line>> {
         loop {
-            let reached = self.heads.peek().map(|Reverse((place, _))| place.at_ms);
+            let reached = self.heads.peek().map(|Reverse((position, _))| position.at_ms);
             let is_reached = |source: &Source| reached.is_none_or(|at_ms| source.rank.created_ms <= at_ms);
             if self.unopened.front().is_some_and(is_reached)
                 && let Some(source) = self.unopened.pop_front()
@@ -126,8 +127,8 @@ impl<'a> Merge<'a> {
         let source = &mut self.open[index];
         while source.lines.is_empty() && source.read_entry(&mut self.warnings).await {}
         match source.lines.front() {
-            Some(line) => self.heads.push(Reverse((line.place.clone(), index))),
-            // Its file is closed; the place in the list stays, so that indices do.
+            Some(line) => self.heads.push(Reverse((line.position.clone(), index))),
+            // Its file is closed; the position in the list stays, so that indices do.
             None => source.items = None,
         }
     }
@@ -164,7 +165,7 @@ struct Source {
     last_entry: u64,
     from: u64,
     /// Entries before this were read by whoever holds the cursor.
-    consumed: Option<Place>,
+    consumed: Option<LogPosition>,
     items: Option<Items>,
     ahead: VecDeque<Entry>,
     lines: VecDeque<Line>,
@@ -173,11 +174,11 @@ struct Source {
 }
 
 impl Source {
-    fn new(view: &ExecView, consumed: Option<&Place>, span: Option<u64>) -> Self {
+    fn new(view: &ExecView, consumed: Option<&LogPosition>, span: Option<u64>) -> Self {
         let rank = Rank { created_ms: view.created_at.as_millisecond(), id: view.id.clone() };
         let mut from = span.map_or(1, |span| view.last_entry.saturating_sub(span) + 1);
-        if let Some(place) = consumed.filter(|place| place.exec.id == rank.id) {
-            from = from.max(place.number);
+        if let Some(position) = consumed.filter(|position| position.exec.id == rank.id) {
+            from = from.max(position.number);
         }
         let edge = (from == 1).then(Edge::default);
         Self {
@@ -283,23 +284,23 @@ impl Source {
 
     /// Bytes of this entry that the holder of the cursor has.
     fn n_consumed(&self, entry: &Entry) -> usize {
-        let own = self.consumed.as_ref().filter(|place| place.exec.id == self.rank.id);
-        own.filter(|place| place.number == entry.number)
-            .map_or(0, |place| usize::try_from(place.end).unwrap_or(usize::MAX))
+        let own = self.consumed.as_ref().filter(|position| position.exec.id == self.rank.id);
+        own.filter(|position| position.number == entry.number)
+            .map_or(0, |position| usize::try_from(position.end).unwrap_or(usize::MAX))
     }
 
     fn push(&mut self, entry: &Entry, origin: Origin, end: u64, text: String) {
-        let place = Place { at_ms: entry.at_ms, exec: self.rank.clone(), number: entry.number, end };
+        let position = LogPosition { at_ms: entry.at_ms, exec: self.rank.clone(), number: entry.number, end };
         let is_consumed = self.consumed.as_ref().is_some_and(|consumed| {
-            if consumed.exec.id == place.exec.id {
+            if consumed.exec.id == position.exec.id {
                 // In its own exec the numbers tell: clocks may be set back.
-                (place.number, place.end) <= (consumed.number, consumed.end)
+                (position.number, position.end) <= (consumed.number, consumed.end)
             } else {
-                place <= *consumed
+                position <= *consumed
             }
         });
         if !is_consumed {
-            self.lines.push_back(Line { place, origin, text });
+            self.lines.push_back(Line { position, origin, text });
         }
     }
 }

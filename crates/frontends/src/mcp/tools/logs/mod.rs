@@ -23,11 +23,7 @@ use self::{
     merge::{Line, Merge, Origin},
 };
 use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult, Truncated},
-    output::until_character_border,
-    tool::{Hints, Tool},
+    Answer, Call, Failure, Tool, ToolResult, Truncated, output::until_character_border,
     tools::telling::while_waiting,
 };
 
@@ -42,24 +38,12 @@ const TAIL_SPAN: u64 = 1024;
 const SETTLE: Duration = Duration::from_millis(20);
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Logs,
-            "sandbox_logs_read",
-            "Read sandbox logs",
-            "Read what the commands of a sandbox printed, line by line, filtered by source, time, text and session.",
-            Hints::READS,
-            read,
-        ),
-        Tool::new(
-            Toolset::Logs,
-            "sandbox_logs_stream",
-            "Follow sandbox logs",
-            "Read log lines behind a cursor; follow waits for new ones up to followTimeoutMs.",
-            Hints::FOLLOWS,
-            follow,
-        ),
-    ]
+    tools! { Logs;
+        "sandbox_logs_read", "Read sandbox logs", READS, read:
+            "Read what the commands of a sandbox printed, line by line, filtered by source, time, text and session.";
+        "sandbox_logs_stream", "Follow sandbox logs", FOLLOWS, follow:
+            "Read log lines behind a cursor; follow waits for new ones up to followTimeoutMs.";
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -145,16 +129,16 @@ struct LogEntry {
 impl From<Line> for LogEntry {
     fn from(line: Line) -> Self {
         Self {
-            timestamp: Timestamp::from_millisecond(line.place.at_ms).unwrap_or_default().to_string(),
+            timestamp: Timestamp::from_millisecond(line.position.at_ms).unwrap_or_default().to_string(),
             source: match line.origin {
                 Origin::Stdout => "stdout",
                 Origin::Stderr => "stderr",
                 Origin::Output => "output",
                 Origin::System => "system",
             },
-            session_id: line.place.exec.id.to_string(),
+            session_id: line.position.exec.id.to_string(),
             text: line.text,
-            cursor: Cursor::Behind(line.place).to_string(),
+            cursor: Cursor::Behind(line.position).to_string(),
         }
     }
 }
@@ -197,7 +181,7 @@ impl Filter {
 
     /// No line after this one is wanted.
     fn is_behind(&self, line: &Line) -> bool {
-        self.until_ms.is_some_and(|until| line.place.at_ms >= until)
+        self.until_ms.is_some_and(|until| line.position.at_ms >= until)
     }
 
     fn wants(&self, line: &Line) -> bool {
@@ -208,7 +192,7 @@ impl Filter {
             Origin::System => LogSource::System,
         };
         (self.sources.contains(&source) || self.sources.contains(&LogSource::All))
-            && self.since_ms.is_none_or(|since| line.place.at_ms >= since)
+            && self.since_ms.is_none_or(|since| line.position.at_ms >= since)
             && self.grep.as_ref().is_none_or(|text| line.text.contains(text.as_str()))
     }
 }
@@ -274,7 +258,7 @@ impl Page {
         {
             return false;
         }
-        self.cursor = Cursor::Behind(line.place.clone());
+        self.cursor = Cursor::Behind(line.position.clone());
         let line = self.cut(line);
         self.n_bytes += line.text.len();
         self.entries.push_back(line.into());
@@ -283,7 +267,7 @@ impl Page {
 
     /// Adds a line and lets go of the oldest ones until there is room for it.
     fn push_last(&mut self, line: Line) {
-        self.cursor = Cursor::Behind(line.place.clone());
+        self.cursor = Cursor::Behind(line.position.clone());
         let line = self.cut(line);
         while self.entries.len() >= self.limit
             || (!self.entries.is_empty() && self.n_bytes + line.text.len() > self.max_bytes)
@@ -407,7 +391,7 @@ impl Log {
             if filter.is_behind(&line) {
                 break;
             } else if !filter.wants(&line) {
-                page.cursor = Cursor::Behind(line.place);
+                page.cursor = Cursor::Behind(line.position);
             } else if !page.push(line) {
                 is_full = true;
                 break;
@@ -417,8 +401,8 @@ impl Log {
         Ok(is_full)
     }
 
-    /// Fills the page with the last lines. `false` when those at the end of the execs, as far as `span` reaches, are not
-    /// enough to tell.
+    /// Fills the page with the last lines. `false` when those at the end of the execs, as far as `span` reaches, are
+    /// not enough to tell.
     async fn read_tail(
         &self,
         call: &Call,
@@ -435,14 +419,14 @@ impl Log {
             if filter.is_behind(&line) {
                 break;
             }
-            if let Some(begun) = partial.iter().position(|id| **id == line.place.exec.id) {
+            if let Some(begun) = partial.iter().position(|id| **id == line.position.exec.id) {
                 // Before this line, lines of its exec are missing: what was gathered is not all there is.
                 partial.swap_remove(begun);
                 *page = Page::new(page.limit, page.max_bytes, Cursor::Beginning);
             }
             match filter.wants(&line) {
                 true => page.push_last(line),
-                false => page.cursor = Cursor::Behind(line.place),
+                false => page.cursor = Cursor::Behind(line.position),
             }
         }
         page.warnings.append(&mut merge.warnings);
@@ -455,7 +439,7 @@ impl Log {
             return Err(Failure::new(ErrorKind::Cancelled.as_str(), "the call was cancelled"));
         }
         let line = merge.next().await?;
-        Ok(line.filter(|line| line.place.at_ms <= self.horizon_ms))
+        Ok(line.filter(|line| line.position.at_ms <= self.horizon_ms))
     }
 
     /// Waits until a command prints, ends, or another one is started; `false` when time is up first.

@@ -11,13 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    tool::{Hints, Tool},
-    tools::select::cancelled,
-};
+use crate::mcp::{Answer, Call, Failure, Native, Tool, ToolResult, tools::select::cancelled};
 
 /// How long a call waits for a job unless it says otherwise, and at most.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
@@ -28,60 +22,13 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const MAX_LISTED: usize = 500;
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Packages,
-            "sandbox_package_install",
-            "Install packages",
-            "Install packages with pip, npm or apt in a running sandbox. Waits a while, then answers with a job to ask for.",
-            Hints::SETS,
-            install,
-        ),
-        Tool::new(
-            Toolset::Packages,
-            "sandbox_package_status",
-            "Package status",
-            "How an install job or a package stands: installing, installed, failed or not_installed.",
-            Hints::READS,
-            status,
-        ),
-        Tool::new(
-            Toolset::Packages,
-            "sandbox_package_list",
-            "List packages",
-            "List the packages that are installed in a sandbox, with their versions.",
-            Hints::READS,
-            list,
-        ),
-    ]
-}
-
-// In the words of callers; no doc comment, since it would be listed with every tool that takes one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-enum Manager {
-    Pip,
-    Npm,
-    Apt,
-}
-
-impl From<Manager> for PackageManager {
-    fn from(manager: Manager) -> Self {
-        match manager {
-            Manager::Pip => Self::Pip,
-            Manager::Npm => Self::Npm,
-            Manager::Apt => Self::Apt,
-        }
-    }
-}
-
-impl From<PackageManager> for Manager {
-    fn from(manager: PackageManager) -> Self {
-        match manager {
-            PackageManager::Pip => Self::Pip,
-            PackageManager::Npm => Self::Npm,
-            PackageManager::Apt => Self::Apt,
-        }
+    tools! { Packages;
+        "sandbox_package_install", "Install packages", SETS, install:
+            "Install packages with pip, npm or apt in a running sandbox. Waits a while, then answers with a job to ask for.";
+        "sandbox_package_status", "Package status", READS, status:
+            "How an install job or a package stands: installing, installed, failed or not_installed.";
+        "sandbox_package_list", "List packages", READS, list:
+            "List the packages that are installed in a sandbox, with their versions.";
     }
 }
 
@@ -95,7 +42,8 @@ struct InstallArguments {
     /// The same for one
     package: Option<String>,
     /// Default pip
-    manager: Option<Manager>,
+    #[schemars(with = "Option<Native<PackageManager>>")]
+    manager: Option<PackageManager>,
     /// Seconds to wait for the end; default 5, at most 300
     #[schemars(range(min = 0))]
     wait: Option<f64>,
@@ -113,7 +61,8 @@ struct StatusArguments {
     job_id: Option<String>,
     package: Option<String>,
     /// Default whichever has it
-    manager: Option<Manager>,
+    #[schemars(with = "Option<Native<PackageManager>>")]
+    manager: Option<PackageManager>,
     /// Seconds to wait for a job; default 5, at most 300
     #[schemars(range(min = 0))]
     wait: Option<f64>,
@@ -125,7 +74,8 @@ struct ListArguments {
     /// Sandbox
     name: String,
     /// Default all that are there
-    manager: Option<Manager>,
+    #[schemars(with = "Option<Native<PackageManager>>")]
+    manager: Option<PackageManager>,
     /// Part of the names
     filter: Option<String>,
 }
@@ -136,10 +86,12 @@ struct ListArguments {
 struct PackageResult {
     /// installing, installed, failed or not_installed
     state: String,
-    manager: Manager,
+    #[schemars(with = "Native<PackageManager>")]
+    manager: PackageManager,
     packages: Vec<String>,
     /// Present once they are there.
-    installed: Vec<Package>,
+    #[schemars(with = "Vec<Native<InstalledPackage>>")]
+    installed: Vec<InstalledPackage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     job_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,25 +107,13 @@ struct PackageResult {
     duration_ms: Option<u64>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct Package {
-    name: String,
-    version: String,
-}
-
-impl From<InstalledPackage> for Package {
-    fn from(found: InstalledPackage) -> Self {
-        Self { name: found.name, version: found.version }
-    }
-}
-
 impl From<PackageJob> for PackageResult {
     fn from(job: PackageJob) -> Self {
         Self {
             state: job.state.to_string(),
-            manager: job.manager.into(),
+            manager: job.manager,
             packages: job.packages,
-            installed: job.installed.into_iter().map(Into::into).collect(),
+            installed: job.installed,
             job_id: Some(job.id.to_string()),
             message: job.message,
             log: job.log,
@@ -189,7 +129,7 @@ async fn install(call: Call, arguments: InstallArguments) -> ToolResult<PackageR
     let mut packages = arguments.packages.unwrap_or_default();
     packages.extend(arguments.package);
     let spec = PackageSpec {
-        manager: arguments.manager.map(Into::into).unwrap_or_default(),
+        manager: arguments.manager.unwrap_or_default(),
         packages,
         timeout: arguments.timeout_ms.map(Duration::from_millis),
         request_id: arguments.request_id.map(|id| id.parse()).transpose().map_err(Error::from)?,
@@ -217,7 +157,7 @@ async fn status(call: Call, arguments: StatusArguments) -> ToolResult<PackageRes
         return Err(Failure::invalid("neither jobId nor package is given")
             .with_hint("Give one of them; sandbox_package_list shows what is installed."));
     };
-    let manager: Option<PackageManager> = arguments.manager.map(Into::into);
+    let manager = arguments.manager;
     let mut found = engine.package_status(who, &which, manager, package).await.map_err(refused)?;
     if let (PackagePresence::Installing, Some(job)) = (found.state, found.job.clone()) {
         let job = follow(&call, &which, job, wait).await?;
@@ -231,11 +171,11 @@ async fn status(call: Call, arguments: StatusArguments) -> ToolResult<PackageRes
         let answer = answer(name, job);
         return Ok(Answer { data: PackageResult { state, ..answer.data }, ..answer });
     }
-    let installed = found.version.map(|version| Package { name: found.name.clone(), version });
+    let installed = found.version.map(|version| InstalledPackage { name: found.name.clone(), version });
     let is_there = installed.is_some();
     let result = Answer::new(PackageResult {
         state,
-        manager: found.manager.into(),
+        manager: found.manager,
         packages: vec![found.name],
         installed: installed.into_iter().collect(),
         job_id: None,
@@ -255,15 +195,17 @@ struct ListResult {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct ManagerResult {
-    manager: Manager,
+    #[schemars(with = "Native<PackageManager>")]
+    manager: PackageManager,
     /// How many match, listed or not.
     total: usize,
-    packages: Vec<Package>,
+    #[schemars(with = "Vec<Native<InstalledPackage>>")]
+    packages: Vec<InstalledPackage>,
 }
 
 async fn list(call: Call, arguments: ListArguments) -> ToolResult<ListResult> {
     let which = call.sandbox(&arguments.name)?;
-    let manager = arguments.manager.map(Into::into);
+    let manager = arguments.manager;
     let listings = call.engine().packages(&call.who, &which, manager).await.map_err(refused)?;
     let filter = arguments.filter.unwrap_or_default().to_lowercase();
     let mut is_cut = false;
@@ -278,8 +220,7 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<ListResult> {
         let total = found.len();
         is_cut |= total > MAX_LISTED;
         found.truncate(MAX_LISTED);
-        let packages = found.into_iter().map(Into::into).collect();
-        ManagerResult { manager: listing.manager.into(), total, packages }
+        ManagerResult { manager: listing.manager, total, packages: found }
     });
     let answer = Answer::new(ListResult { managers: managers.collect() }).warn_all(late);
     let warning = format!("Only the first {MAX_LISTED} are listed. Call again with a filter or a manager.");

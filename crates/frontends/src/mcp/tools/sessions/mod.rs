@@ -1,5 +1,5 @@
-//! `sandbox_exec_start` and the tools for what it starts. A session is an exec, found by its id in the ledger: it survives
-//! the client, and the daemon.
+//! `sandbox_exec_start` and the tools for what it starts. A session is an exec, found by its id in the ledger: it
+//! survives the client, and the daemon.
 
 mod page;
 mod poll;
@@ -22,13 +22,7 @@ use super::exec::{
     ExecFields, Launched, SIGKILL, STOP_WARNING, byte_stream, bytes_of, default_shell, launch,
     line_as_program, stop_in_background,
 };
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    schema::Nullable,
-    tool::{Hints, Tool},
-};
+use crate::mcp::{Answer, Call, Failure, Nullable, Tool, ToolResult};
 
 const SIGHUP: i32 = 1;
 const SIGTERM: i32 = 15;
@@ -39,67 +33,23 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 const DEFAULT_LISTED: u32 = 50;
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Exec,
-            "sandbox_exec_start",
-            "Start exec session",
-            "Start a long-running or interactive command. Read it with sandbox_exec_poll.",
-            Hints::ADDS,
-            start,
-        )
-        .core(),
-        Tool::new(
-            Toolset::Exec,
-            "sandbox_exec_poll",
-            "Poll exec session",
-            "Read events of an exec session from a cursor on; waitMs waits for some.",
-            Hints::READS,
-            poll::poll,
-        )
-        .core(),
-        Tool::new(
-            Toolset::Exec,
-            "sandbox_exec_write_stdin",
-            "Write exec stdin",
-            "Write text or base64 bytes to the stdin of an exec session, and close it if asked.",
-            Hints::ADDS,
-            write_stdin,
-        ),
-        Tool::new(
-            Toolset::Exec,
-            "sandbox_exec_signal",
-            "Signal exec session",
-            "Send a signal to the processes of an exec session.",
-            Hints::DESTROYS_MORE,
-            signal,
-        ),
-        Tool::new(
-            Toolset::Exec,
-            "sandbox_exec_close",
-            "Close exec session",
-            "End an exec session: stdin is closed, its processes get SIGTERM and, after 2 seconds, SIGKILL.",
-            // Not as in the original, which only forgets its handle: here the processes end.
-            Hints::DESTROYS,
-            close,
-        ),
-        Tool::new(
-            Toolset::Exec,
-            "sandbox_exec_list",
-            "List exec sessions",
-            "List the commands of a sandbox, newest first, with state and exit code.",
-            Hints::READS,
-            list,
-        ),
-        Tool::new(
-            Toolset::Exec,
-            "sandbox_exec_resize",
-            "Resize exec terminal",
-            "Give the terminal of an exec session another size.",
-            Hints::SETS,
-            resize,
-        ),
-    ]
+    tools! { Exec;
+        "sandbox_exec_start", "Start exec session", ADDS, start, core:
+            "Start a long-running or interactive command. Read it with sandbox_exec_poll.";
+        "sandbox_exec_poll", "Poll exec session", READS, poll::poll, core:
+            "Read events of an exec session from a cursor on; waitMs waits for some.";
+        "sandbox_exec_write_stdin", "Write exec stdin", ADDS, write_stdin:
+            "Write text or base64 bytes to the stdin of an exec session, and close it if asked.";
+        "sandbox_exec_signal", "Signal exec session", DESTROYS_MORE, signal:
+            "Send a signal to the processes of an exec session.";
+        // Not as in the original, which only forgets its handle: here the processes end.
+        "sandbox_exec_close", "Close exec session", DESTROYS, close:
+            "End an exec session: stdin is closed, its processes get SIGTERM and, after 2 seconds, SIGKILL.";
+        "sandbox_exec_list", "List exec sessions", READS, list:
+            "List the commands of a sandbox, newest first, with state and exit code.";
+        "sandbox_exec_resize", "Resize exec terminal", SETS, resize:
+            "Give the terminal of an exec session another size.";
+    }
 }
 
 /// An exec that a caller named, and the sandbox that it runs in.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::{Edge, n_continuing};
-use crate::mcp::{envelope::Truncated, output::until_character_border};
+use crate::mcp::{Truncated, output::until_character_border};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -17,12 +17,7 @@ use super::{
 };
 use crate::code::FileLink;
 use crate::links::ChangedFiles;
-use crate::mcp::{
-    call::Call,
-    envelope::{Answer, ToolResult},
-    schema::Nullable,
-    tools::telling::while_waiting,
-};
+use crate::mcp::{Answer, Call, Nullable, ToolResult, tools::telling::while_waiting};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
@@ -223,8 +218,8 @@ impl<'a> Poll<'a> {
         }
     }
 
-    /// How many steps can be shown now; and until when the next one is held back, because it ends within a character and
-    /// the rest is on its way.
+    /// How many steps can be shown now; and until when the next one is held back, because it ends within a character
+    /// and the rest is on its way.
     fn n_ready(&self) -> (usize, Option<Instant>) {
         let mut ready = (self.steps.len(), None);
         if self.encoding == Encoding::Base64 || self.is_over || self.view.outcome.is_some() {

@@ -1,5 +1,5 @@
-//! Exec sessions that wait for input nobody may ever send: after a while without a call and without output their stdin is
-//! closed, so that a shell or an interpreter ends by itself. Nothing is killed.
+//! Exec sessions that wait for input nobody may ever send: after a while without a call and without output their stdin
+//! is closed, so that a shell or an interpreter ends by itself. Nothing is killed.
 //!
 //! One task looks after all of them. It sleeps until the first is due and ends with the last, so a daemon without
 //! sessions has none. A daemon that is started anew does not know the sessions of the one before it.
@@ -18,9 +18,10 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::mcp::{Mcp, WeakMcp, call::Call, tools::exec::byte_stream};
+use crate::mcp::{Call, Mcp, WeakMcp, tools::exec::byte_stream};
 
-/// Sessions that are looked after. One more makes us forget the one that would have been due first; its stdin stays open.
+/// Sessions that are looked after. One more makes us forget the one that would have been due first; its stdin stays
+/// open.
 const MAX_SESSIONS: usize = 4096;
 /// How long a writer who is at work may keep us from closing.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);

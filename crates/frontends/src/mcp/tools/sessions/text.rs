@@ -1,7 +1,7 @@
 //! Text of a stream that comes in pieces: a character belongs to the piece that holds its first byte.
 //!
-//! A poll keeps nothing in mind between calls, so the rule must give the same answer wherever a reader begins: a piece is
-//! shown without the bytes that complete a character begun before it, and with those that complete its own last one,
+//! A poll keeps nothing in mind between calls, so the rule must give the same answer wherever a reader begins: a piece
+//! is shown without the bytes that complete a character begun before it, and with those that complete its own last one,
 //! borrowed from the pieces behind it.
 
 /// Longest beginning of a character that lacks its end.
@@ -20,7 +20,8 @@ impl Edge {
         self.last.drain(..excess);
     }
 
-    /// Bytes that the character at the end still lacks; 0 when the stream ends with a whole one, or with no text at all.
+    /// Bytes that the character at the end still lacks; 0 when the stream ends with a whole one, or with no text at
+    /// all.
     pub(crate) fn n_missing(&self) -> usize {
         self.open().map_or(0, |(_, n_missing)| n_missing)
     }

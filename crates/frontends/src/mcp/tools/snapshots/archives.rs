@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{named, new_name, shapes::SnapshotHandle, waiting};
 use crate::mcp::{
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
+    Answer, Call, Failure, ToolResult,
     hostfs::{NewFile, Source},
 };
 

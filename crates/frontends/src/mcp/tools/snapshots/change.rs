@@ -8,12 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{archives::otherwise_named, confirmed, named, new_name, shapes::Snapshot, waiting};
-use crate::mcp::{
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    hostfs::Source,
-    schema::Nullable,
-};
+use crate::mcp::{Answer, Call, Failure, Nullable, ToolResult, hostfs::Source};
 
 /// Snapshots that one call names.
 const MAX_NAMED: usize = 256;

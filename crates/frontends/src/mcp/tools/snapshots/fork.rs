@@ -8,11 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::waiting;
-use crate::mcp::{
-    call::Call,
-    envelope::{Answer, ToolResult},
-    tools::select::Status,
-};
+use crate::mcp::{Answer, Call, ToolResult, tools::select::Status};
 
 /// What `since` says for the image.
 const IMAGE: &str = "image";

@@ -8,10 +8,7 @@ use super::{
     shapes::{Snapshot, SnapshotHandle, VerifyReport},
     waiting,
 };
-use crate::mcp::{
-    call::Call,
-    envelope::{Answer, ToolResult},
-};
+use crate::mcp::{Answer, Call, ToolResult};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ListArguments {}

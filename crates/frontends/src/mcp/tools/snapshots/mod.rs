@@ -15,11 +15,9 @@ use engine::SnapshotRef;
 use sandbox::{Error, ErrorKind, SnapshotId, SnapshotName};
 
 use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{DANGEROUS_OPERATION_DISABLED, Failure},
+    Call, Failure, Tool,
+    envelope::DANGEROUS_OPERATION_DISABLED,
     hostfs::{self, Access},
-    tool::{Hints, Tool},
     tools::telling::while_waiting,
 };
 
@@ -28,116 +26,45 @@ pub(super) fn tools() -> Vec<Tool> {
 }
 
 fn taking() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Snapshots,
-            "snapshot_create",
-            "Create snapshot",
-            "Keep what a sandbox changed, running or stopped. One that runs stands still for the copy only; files only, no memory.",
-            // With force it takes the name from another, which may go.
-            Hints::DESTROYS_MORE,
-            change::create,
-        ),
-        Tool::new(
-            Toolset::Snapshots,
-            "snapshot_list",
-            "List snapshots",
-            "List snapshots. Those without a name are kept for forks and go with the last of them.",
-            Hints::READS,
-            look::list,
-        ),
-        Tool::new(
-            Toolset::Snapshots,
-            "snapshot_inspect",
-            "Inspect snapshot",
-            "Show one snapshot: image, parent, labels, size, and who uses it; with verify, read all of it.",
-            Hints::READS,
-            look::inspect,
-        ),
-        Tool::new(
-            Toolset::Snapshots,
-            "snapshot_verify",
-            "Verify snapshot",
-            "Read all of a snapshot and compare it with the digests that were recorded.",
-            Hints::READS,
-            look::verify,
-        ),
-        Tool::new(
-            Toolset::Snapshots,
-            "snapshot_remove",
-            "Remove snapshots",
-            "Remove snapshots. One in use is refused; with force it loses its name now, and goes with its last user.",
-            Hints::DESTROYS,
-            change::remove,
-        ),
-        Tool::new(
-            Toolset::Snapshots,
-            "snapshot_reindex",
-            "Reindex snapshots",
-            "Find snapshots on the daemon's disk that it does not list; with dir, load every archive in a host directory.",
-            Hints::SETS,
-            change::reindex,
-        ),
-    ]
+    tools! { Snapshots;
+        // With force it takes the name from another, which may go.
+        "snapshot_create", "Create snapshot", DESTROYS_MORE, change::create:
+            "Keep what a sandbox changed, running or stopped. One that runs stands still for the copy only; files only, no memory.";
+        "snapshot_list", "List snapshots", READS, look::list:
+            "List snapshots. Those without a name are kept for forks and go with the last of them.";
+        "snapshot_inspect", "Inspect snapshot", READS, look::inspect:
+            "Show one snapshot: image, parent, labels, size, and who uses it; with verify, read all of it.";
+        "snapshot_verify", "Verify snapshot", READS, look::verify:
+            "Read all of a snapshot and compare it with the digests that were recorded.";
+        "snapshot_remove", "Remove snapshots", DESTROYS, change::remove:
+            "Remove snapshots. One in use is refused; with force it loses its name now, and goes with its last user.";
+        "snapshot_reindex", "Reindex snapshots", SETS, change::reindex:
+            "Find snapshots on the daemon's disk that it does not list; with dir, load every archive in a host directory.";
+    }
 }
 
 fn archiving() -> Vec<Tool> {
-    let save = |name, title| {
-        Tool::new(
-            Toolset::Snapshots,
-            name,
-            title,
-            "Write a snapshot to an archive on the host (tar.zst), with its parents, and its image if asked.",
-            // A file that is there is replaced.
-            Hints::DESTROYS,
-            archives::save,
-        )
-    };
-    let load = |name, title| {
-        Tool::new(
-            Toolset::Snapshots,
-            name,
-            title,
-            "Take in a snapshot from an archive on the host. An archive that was changed is refused.",
-            Hints::ADDS,
-            archives::load,
-        )
-    };
-    vec![
-        save("snapshot_save", "Save snapshot"),
-        load("snapshot_load", "Load snapshot"),
-        save("snapshot_export", "Export snapshot (snapshot_save)"),
-        load("snapshot_import", "Import snapshot (snapshot_load)"),
-    ]
+    let save =
+        "Write a snapshot to an archive on the host (tar.zst), with its parents, and its image if asked.";
+    let load = "Take in a snapshot from an archive on the host. An archive that was changed is refused.";
+    // Saving replaces a file that is there.
+    tools! { Snapshots;
+        "snapshot_save", "Save snapshot", DESTROYS, archives::save: save;
+        "snapshot_load", "Load snapshot", ADDS, archives::load: load;
+        "snapshot_export", "Export snapshot (snapshot_save)", DESTROYS, archives::save: save;
+        "snapshot_import", "Import snapshot (snapshot_load)", ADDS, archives::load: load;
+    }
 }
 
 fn using() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Snapshots,
-            "sandbox_restore",
-            "Restore sandbox",
-            "Create a sandbox from a snapshot: its files, environment, user and limits. Nothing is copied.",
-            Hints::ADDS,
-            restore::restore,
-        ),
-        Tool::new(
-            Toolset::Snapshots,
-            "sandbox_fork",
-            "Fork sandbox",
-            "Create one or many sandboxes with the files that a sandbox has now, running or stopped. All or none.",
-            Hints::ADDS,
-            fork::fork,
-        ),
-        Tool::new(
-            Toolset::Snapshots,
-            "sandbox_diff",
-            "Changes of sandbox",
-            "List what a sandbox changed since its image or a snapshot on it; text as a patch too.",
-            Hints::READS,
-            fork::diff,
-        ),
-    ]
+    tools! { Snapshots;
+        "sandbox_restore", "Restore sandbox", ADDS, restore::restore:
+            "Create a sandbox from a snapshot: its files, environment, user and limits. Nothing is copied.";
+        "sandbox_fork", "Fork sandbox", ADDS, fork::fork:
+            "Create one or many sandboxes with the files that a sandbox has now, running or stopped. All or none.";
+        "sandbox_diff", "Changes of sandbox", READS, fork::diff:
+            "List what a sandbox changed since its image or a snapshot on it; text as a patch too.";
+    }
 }
 
 /// The snapshot that a caller means: a name, a digest, or the path that snapshot_list shows.

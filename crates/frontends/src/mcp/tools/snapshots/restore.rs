@@ -8,8 +8,7 @@ use serde_json::json;
 
 use super::{archives, is_path, listed_at, named, none_at, waiting};
 use crate::mcp::{
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
+    Answer, Call, Failure, ToolResult,
     hostfs::Source,
     tools::{
         create::{LogLevel, Mount, Port, mounts},

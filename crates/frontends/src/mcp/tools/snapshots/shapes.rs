@@ -6,7 +6,7 @@ use engine::{SnapshotCheck, SnapshotView};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::mcp::schema::Nullable;
+use crate::mcp::Nullable;
 
 /// There is no memory in one.
 const SCOPE: &str = "disk";

@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{explained, meant};
 use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::{Answer, Failure, INTO_ITSELF, ToolResult, Truncated},
-    tool::{Hints, Tool},
+    Answer, Call, Failure, Tool, ToolResult, Truncated,
+    envelope::INTO_ITSELF,
     tools::files::{
         Encoding, Exists, FsEntry, FsMeta, ListArguments, MAX_LIMIT, Made, Part, PathArguments,
         RemoveArguments, Removed, Renamed, StatArguments, Written, is_there, listed_entries, not_text, once,
@@ -19,82 +17,28 @@ use crate::mcp::{
 };
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        Tool::new(
-            Toolset::Volumes,
-            "volume_fs_read",
-            "Read a volume's file",
-            "Read a file of a volume, or bytes of it from an offset. No sandbox is needed.",
-            Hints::READS,
-            read,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_fs_write",
-            "Write a volume's file",
-            "Write a file of a volume whole, making missing directories. No sandbox is needed.",
-            // It replaces what is there.
-            Hints::DESTROYS,
-            write,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_fs_list",
-            "List a volume's directory",
-            "List a directory of a volume, or everything beneath it with recursive.",
-            Hints::READS,
-            list,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_fs_stat",
-            "Look at a volume's path",
-            "Tell what is at a path of a volume: kind, size, mode, owner and times.",
-            Hints::READS,
-            stat,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_fs_exists",
-            "Check a volume's path",
-            "Tell whether something is at a path of a volume.",
-            Hints::READS,
-            exists,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_fs_mkdir",
-            "Make a volume's directory",
-            "Make a directory in a volume, with those above it that are missing.",
-            Hints::SETS,
-            mkdir,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_fs_remove",
-            "Remove a volume's path",
-            "Remove a file, or a directory with everything in it, from a volume.",
-            Hints::DESTROYS,
-            remove,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_fs_copy",
-            "Copy within a volume",
-            "Copy a file or a directory within a volume, making missing directories.",
-            // It replaces what is there.
-            Hints::DESTROYS,
-            copy,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_fs_rename",
-            "Rename within a volume",
-            "Move a file or directory within a volume, making missing directories. A file at the new path is replaced.",
-            Hints::DESTROYS_MORE,
-            rename,
-        ),
-    ]
+    tools! { Volumes;
+        "volume_fs_read", "Read a volume's file", READS, read:
+            "Read a file of a volume, or bytes of it from an offset. No sandbox is needed.";
+        // It replaces what is there.
+        "volume_fs_write", "Write a volume's file", DESTROYS, write:
+            "Write a file of a volume whole, making missing directories. No sandbox is needed.";
+        "volume_fs_list", "List a volume's directory", READS, list:
+            "List a directory of a volume, or everything beneath it with recursive.";
+        "volume_fs_stat", "Look at a volume's path", READS, stat:
+            "Tell what is at a path of a volume: kind, size, mode, owner and times.";
+        "volume_fs_exists", "Check a volume's path", READS, exists:
+            "Tell whether something is at a path of a volume.";
+        "volume_fs_mkdir", "Make a volume's directory", SETS, mkdir:
+            "Make a directory in a volume, with those above it that are missing.";
+        "volume_fs_remove", "Remove a volume's path", DESTROYS, remove:
+            "Remove a file, or a directory with everything in it, from a volume.";
+        // It replaces what is there.
+        "volume_fs_copy", "Copy within a volume", DESTROYS, copy:
+            "Copy a file or a directory within a volume, making missing directories.";
+        "volume_fs_rename", "Rename within a volume", DESTROYS_MORE, rename:
+            "Move a file or directory within a volume, making missing directories. A file at the new path is replaced.";
+    }
 }
 
 /// An answer of the tools for sandboxes, with the name of the volume before it.

@@ -9,31 +9,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{explained, meant};
-use crate::mcp::{
-    call::Call,
-    envelope::{Answer, Failure, ToolResult},
-    schema::Nullable,
-    tools::select,
-};
+use crate::mcp::{Answer, Call, Failure, Native, Nullable, ToolResult, tools::select};
 
 /// Volumes that one call names.
 const MAX_NAMED: usize = 256;
 const MIB: u64 = 1024 * 1024;
-
-#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-enum Kind {
-    #[default]
-    Directory,
-    Disk,
-}
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CreateArguments {
     name: String,
     /// directory (default), or disk: a file system of a fixed size
-    kind: Option<Kind>,
+    #[schemars(with = "Option<Native<VolumeKind>>")]
+    kind: Option<VolumeKind>,
     /// Of a disk
     #[schemars(range(min = 1))]
     size_mib: Option<u64>,
@@ -94,10 +82,7 @@ pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult
     let spec = VolumeSpec {
         name: arguments.name.parse().map_err(Error::from)?,
         namespace: select::namespace(&call),
-        kind: match arguments.kind.unwrap_or_default() {
-            Kind::Directory => VolumeKind::Directory,
-            Kind::Disk => VolumeKind::Disk,
-        },
+        kind: arguments.kind.unwrap_or_default(),
         size: arguments.size_mib.map(mib),
         quota: arguments.quota_mib.map(mib),
         labels: arguments.labels.unwrap_or_default(),

@@ -8,49 +8,19 @@ mod tests;
 use engine::VolumeRef;
 use sandbox::Error;
 
-use crate::mcp::{
-    Toolset,
-    call::Call,
-    envelope::Failure,
-    tool::{Hints, Tool},
-    tools::files::explained_by,
-};
+use crate::mcp::{Call, Failure, Tool, tools::files::explained_by};
 
 pub(super) fn tools() -> Vec<Tool> {
-    let mut all = vec![
-        Tool::new(
-            Toolset::Volumes,
-            "volume_create",
-            "Create volume",
-            "Make a volume: files with a name of their own that outlive sandboxes. sandbox_create mounts it.",
-            Hints::ADDS,
-            manage::create,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_list",
-            "List volumes",
-            "List volumes: kind, size, what is used, and by which sandboxes.",
-            Hints::READS,
-            manage::list,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_inspect",
-            "Inspect volume",
-            "Show one volume: kind, size, what is used, labels, and which sandboxes mount it.",
-            Hints::READS,
-            manage::inspect,
-        ),
-        Tool::new(
-            Toolset::Volumes,
-            "volume_remove",
-            "Remove volumes",
-            "Remove volumes with everything in them. Refused while a sandbox mounts one, running or not.",
-            Hints::DESTROYS,
-            manage::remove,
-        ),
-    ];
+    let mut all = tools! { Volumes;
+        "volume_create", "Create volume", ADDS, manage::create:
+            "Make a volume: files with a name of their own that outlive sandboxes. sandbox_create mounts it.";
+        "volume_list", "List volumes", READS, manage::list:
+            "List volumes: kind, size, what is used, and by which sandboxes.";
+        "volume_inspect", "Inspect volume", READS, manage::inspect:
+            "Show one volume: kind, size, what is used, labels, and which sandboxes mount it.";
+        "volume_remove", "Remove volumes", DESTROYS, manage::remove:
+            "Remove volumes with everything in them. Refused while a sandbox mounts one, running or not.";
+    };
     all.extend(files::tools());
     all
 }

@@ -6,17 +6,16 @@ use sandbox::{Error, RequestId};
 use sha2::{Digest, Sha256};
 
 use crate::mcp::{
-    call::Call,
-    envelope::Failure,
+    Call, Failure,
     tools::{
         create::{self, CreateFields, make},
         select,
     },
 };
 
-/// What was asked of the place.
+/// Which sandbox the caller asked for.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct SandboxChoice {
     pub(super) name: Option<String>,
     pub(super) image: Option<String>,
     pub(super) create: bool,
@@ -25,7 +24,7 @@ pub(super) struct Wanted {
 }
 
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct CodeSandbox {
     /// Its name, or what the caller calls it.
     pub(super) name: String,
     pub(super) is_new: bool,
@@ -33,43 +32,43 @@ pub(super) struct Place {
 }
 
 /// Finds the sandbox, or makes it where that was asked.
-pub(super) async fn find(call: &Call, wanted: Wanted) -> Result<Place, Failure> {
-    if !wanted.create {
-        let name = wanted.name.ok_or_else(|| {
+pub(super) async fn find(call: &Call, choice: SandboxChoice) -> Result<CodeSandbox, Failure> {
+    if !choice.create {
+        let name = choice.name.ok_or_else(|| {
             Failure::invalid("name is missing")
                 .with_hint("Give the name of a sandbox (sandbox_list), or create: true to have one made.")
         })?;
-        return Ok(Place { name, is_new: false, warnings: Vec::new() });
+        return Ok(CodeSandbox { name, is_new: false, warnings: Vec::new() });
     }
-    let which = wanted.name.as_deref().map(|name| call.sandbox(name)).transpose()?;
+    let which = choice.name.as_deref().map(|name| call.sandbox(name)).transpose()?;
     let identity = SandboxIdentity { namespace: select::namespace(call), which, request_id: None };
     let mut warnings = Vec::new();
     let make = async {
-        let prepared = create::prepare(call, fields(&wanted)?)?;
+        let prepared = create::prepare(call, fields(&choice)?)?;
         warnings.clone_from(&prepared.warnings);
         let made = make(call, prepared).await?;
         warnings.extend(made.view.warnings.iter().cloned());
         Ok::<_, Failure>(made)
     };
     let Ensured { view, is_new } = call.engine().ensure_exists(&call.who, &identity, make).await?;
-    Ok(Place { name: wanted.name.unwrap_or_else(|| view.name.to_string()), is_new, warnings })
+    Ok(CodeSandbox { name: choice.name.unwrap_or_else(|| view.name.to_string()), is_new, warnings })
 }
 
-fn fields(wanted: &Wanted) -> Result<CreateFields, Error> {
-    let request = match (&wanted.name, &wanted.request) {
-        (None, Some(request)) => Some(request_of_place(request)?),
+fn fields(choice: &SandboxChoice) -> Result<CreateFields, Error> {
+    let request = match (&choice.name, &choice.request) {
+        (None, Some(request)) => Some(request_of_sandbox(request)?),
         _ => None,
     };
     Ok(CreateFields {
-        name: wanted.name.clone(),
-        image: wanted.image.clone(),
+        name: choice.name.clone(),
+        image: choice.image.clone(),
         request_id: request.map(|id| id.to_string()),
         ..CreateFields::default()
     })
 }
 
 /// Never by accident the id of a `sandbox_create` or of a `sandbox_run`.
-fn request_of_place(id: &RequestId) -> Result<RequestId, Error> {
+fn request_of_sandbox(id: &RequestId) -> Result<RequestId, Error> {
     let hash = Sha256::digest(id.as_str().as_bytes());
     Ok(format!("code.{}", BASE64_URL_SAFE_NO_PAD.encode(hash)).parse()?)
 }
