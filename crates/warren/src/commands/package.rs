@@ -199,7 +199,7 @@ async fn status(context: &Context, args: &StatusArgs) -> CommandResult {
         output::json(&found)?;
     } else if let Some(found) = found {
         let version = found.version.map(|version| format!(" {version}")).unwrap_or_default();
-        output::line(&output::printable(&format!("{}{version} {}", found.name, found.state)))?;
+        output::line(&output::printable(&format!("{}{version} {}", found.name, found.state.as_str())))?;
         if let Some(job) = &found.job {
             output::line(&summary(job))?;
         }
