@@ -89,6 +89,10 @@ pub enum Manager {
     Apt,
 }
 
+impl Manager {
+    pub(crate) const ALL: [Self; 3] = [Self::Pip, Self::Npm, Self::Apt];
+}
+
 /// How to introduce oneself at the configured indexes on one host.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {

@@ -302,12 +302,9 @@ impl Pages {
             return Err(too_many_fetches());
         };
         let mut answer = self.upstream.ask(&ask, patience.page).await?;
-        match answer.status {
+        match answer.status() {
             StatusCode::OK => {}
-            StatusCode::NOT_MODIFIED => {
-                self.upstream.done(answer);
-                return Ok(None);
-            }
+            StatusCode::NOT_MODIFIED => return Ok(None),
             status => {
                 let detail = format!("{} answered {}", shown(&answer.url), status.as_u16());
                 return Err(Failure::new(FailureKind::Status(status.as_u16()), detail));
@@ -322,7 +319,6 @@ impl Pages {
         };
         let etag = answer.header(ETAG).map(str::to_owned);
         let last_modified = answer.header(LAST_MODIFIED).map(str::to_owned);
-        self.upstream.done(answer);
         let (forms, files) = self.read(fetched, room, encoding, read).await?;
         Ok(Some(Record { etag, last_modified, checked_at: now(), forms, files }))
     }

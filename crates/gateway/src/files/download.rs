@@ -120,11 +120,10 @@ impl Download {
             return Err(Failure::new(FailureKind::Busy, "too many downloads at a time"));
         };
         let answer = shared.upstream.ask(&self.wanted.ask, shared.upstream.patience().file).await?;
-        match answer.status {
+        match answer.status() {
             StatusCode::OK => self.receive(answer).await,
             StatusCode::NOT_MODIFIED => {
                 let etag = answer.header(ETAG).map(str::to_owned);
-                shared.upstream.done(answer);
                 self.touch(etag).await?;
                 Ok(Phase::Same)
             }
@@ -175,7 +174,6 @@ impl Download {
             }
             self.check_readers(&mut unread_since)?;
         }
-        self.shared.upstream.done(answer);
         self.keep(draft, sink).await?;
         Ok(Phase::Done(head))
     }

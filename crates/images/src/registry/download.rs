@@ -89,7 +89,7 @@ impl Session {
     /// Downloads and verifies a blob. After a failure that may pass, the file keeps what came, for the next time; after any
     /// other it is removed.
     pub(crate) async fn blob(&self, wanted: &Wanted<'_>) -> Result<()> {
-        let result = self.at_each_place(|place| self.blob_at(place, wanted).boxed()).await;
+        let result = self.at_each_endpoint(|endpoint| self.blob_at(endpoint, wanted).boxed()).await;
         if let Err(error) = &result
             && !error.is_retryable()
         {
@@ -98,12 +98,12 @@ impl Session {
         result
     }
 
-    async fn blob_at(&self, place: usize, wanted: &Wanted<'_>) -> Result<()> {
+    async fn blob_at(&self, endpoint: usize, wanted: &Wanted<'_>) -> Result<()> {
         let (path, size, held) = (wanted.path.to_owned(), wanted.size, Arc::clone(&wanted.held));
         let mut part = blocking(move || Part::open(&path, size, held)).await?;
         let mut was_begun = part.hasher.bytes() > 0;
         loop {
-            part = self.rest_of_blob(place, wanted, part).await?;
+            part = self.rest_of_blob(endpoint, wanted, part).await?;
             let got = part.hasher.clone().finish();
             if *wanted.digest == got {
                 return Ok(());
@@ -111,7 +111,7 @@ impl Session {
             // Nothing to go on with: whoever comes next begins anew.
             part.restart().map_err(Error::io("empty", wanted.path))?;
             if !was_begun {
-                return wanted.digest.expect(&got, self.describe(place, "blobs", wanted.digest.as_str()));
+                return wanted.digest.expect(&got, self.describe(endpoint, "blobs", wanted.digest.as_str()));
             }
             // Its beginning came from elsewhere, or from before a power cut, and may be what is wrong.
             was_begun = false;
@@ -119,12 +119,12 @@ impl Session {
     }
 
     /// Asks again and again, as long as that brings something.
-    async fn rest_of_blob(&self, place: usize, wanted: &Wanted<'_>, mut part: Part) -> Result<Part> {
+    async fn rest_of_blob(&self, endpoint: usize, wanted: &Wanted<'_>, mut part: Part) -> Result<Part> {
         let mut attempt = 1;
         while part.hasher.bytes() < wanted.size {
             let before = part.hasher.bytes();
             let error;
-            (part, error) = self.attempt(place, wanted, part).await?;
+            (part, error) = self.attempt(endpoint, wanted, part).await?;
             let Some(error) = error else { continue };
             if part.hasher.bytes() >= before + PROGRESS_BYTES {
                 attempt = 1;
@@ -140,12 +140,12 @@ impl Session {
     /// Asks once for what is missing. The outer error is about our disk; the inner one about the registry.
     async fn attempt(
         &self,
-        place: usize,
+        endpoint: usize,
         wanted: &Wanted<'_>,
         mut part: Part,
     ) -> Result<(Part, Option<Error>)> {
         let from = part.hasher.bytes();
-        let answer = self.get(place, "blobs", wanted.digest.as_str(), (from > 0).then_some(from)).await;
+        let answer = self.get(endpoint, "blobs", wanted.digest.as_str(), (from > 0).then_some(from)).await;
         let response = match answer {
             Ok(response) => response,
             Err(error) => return Ok((part, Some(error))),
@@ -158,24 +158,24 @@ impl Session {
                 return Ok((part, None));
             }
             None => {
-                let what = self.describe(place, "blobs", wanted.digest.as_str());
+                let what = self.describe(endpoint, "blobs", wanted.digest.as_str());
                 return Ok((part, Some(client::refused(&what, &response))));
             }
         };
         if start != from {
             part.restart().map_err(Error::io("empty", wanted.path))?;
         }
-        self.receive(place, wanted, response, part).await
+        self.receive(endpoint, wanted, response, part).await
     }
 
     async fn receive(
         &self,
-        place: usize,
+        endpoint: usize,
         wanted: &Wanted<'_>,
         mut response: Response,
         part: Part,
     ) -> Result<(Part, Option<Error>)> {
-        let what = self.describe(place, "blobs", wanted.digest.as_str());
+        let what = self.describe(endpoint, "blobs", wanted.digest.as_str());
         let size = wanted.size;
         let mut had = part.hasher.bytes();
         let limit = self.timeouts().request + Duration::from_secs((size - had) / SLOWEST_BYTES_PER_SECOND);

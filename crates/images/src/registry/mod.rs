@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use downloads::Guard;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use reqwest::{
     Client, Response, StatusCode, Url,
@@ -24,7 +25,7 @@ use reqwest::{
 };
 
 pub(crate) use self::download::{Held, Wanted};
-use self::{challenge::Challenge, credentials::Secret, guard::Guard};
+use self::{challenge::Challenge, credentials::Secret};
 use crate::{
     digest::Digest,
     error::{Error, Result},
@@ -53,7 +54,7 @@ pub(crate) struct Registries {
 
 impl Registries {
     pub(crate) fn new(options: Arc<Options>) -> Result<Self> {
-        let guard = Arc::new(Guard::new(&options)?);
+        let guard = Arc::new(guard::guard(&options)?);
         let client = client::build(&options, None)?;
         let guarded_client = client::build(&options, Some(&guard))?;
         Ok(Self { client, guarded_client, guard, options })
@@ -69,17 +70,17 @@ impl Registries {
                 (&self.guarded_client, Some(Arc::clone(&self.guard)), uses_login)
             }
         };
-        let mut places = Vec::new();
+        let mut endpoints = Vec::new();
         for mirror in self.options.mirrors.iter().filter(|mirror| mirror.registry == reference.registry()) {
-            places.push(Place::mirror(&mirror.url)?);
+            endpoints.push(Endpoint::mirror(&mirror.url)?);
         }
-        places.push(Place::registry(reference.registry(), &self.options, asked)?);
+        endpoints.push(Endpoint::registry(reference.registry(), &self.options, asked)?);
         Ok(Session {
             client: client.clone(),
             guard,
             options: Arc::clone(&self.options),
             repository: reference.repository().to_owned(),
-            places,
+            endpoints,
             uses_login,
             authorizations: Mutex::default(),
         })
@@ -88,13 +89,13 @@ impl Registries {
 
 /// One address to ask, and how it is called in a configuration of credentials.
 #[derive(Debug)]
-struct Place {
+struct Endpoint {
     base: Url,
     name: String,
     secret: Option<Secret>,
 }
 
-impl Place {
+impl Endpoint {
     fn mirror(url: &str) -> Result<Self> {
         let base = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let base = base.ok_or_else(|| Error::invalid(format!("{url:?} is no address of a mirror")))?;
@@ -144,10 +145,10 @@ pub(crate) struct Session {
     guard: Option<Arc<Guard>>,
     options: Arc<Options>,
     repository: String,
-    places: Vec<Place>,
+    endpoints: Vec<Endpoint>,
     /// Whether the operator's own credentials ([`Options::auth`]) may be shown to the registry.
     uses_login: bool,
-    /// By place: what it accepted last.
+    /// By endpoint: what it accepted last.
     authorizations: Mutex<HashMap<usize, HeaderValue>>,
 }
 
@@ -186,20 +187,20 @@ impl Session {
     }
 
     async fn document(&self, kind: &str, which: &str, on_retry: OnRetry<'_>) -> Result<Document> {
-        self.at_each_place(|place| self.document_at(place, kind, which, on_retry).boxed()).await
+        self.at_each_endpoint(|endpoint| self.document_at(endpoint, kind, which, on_retry).boxed()).await
     }
 
     /// Asks again after failures that may pass, with longer and longer waits.
     async fn document_at(
         &self,
-        place: usize,
+        endpoint: usize,
         kind: &str,
         which: &str,
         on_retry: OnRetry<'_>,
     ) -> Result<Document> {
         let mut attempt = 1;
         loop {
-            let error = match self.document_once(place, kind, which).await {
+            let error = match self.document_once(endpoint, kind, which).await {
                 Ok(document) => return Ok(document),
                 Err(error) => error,
             };
@@ -210,11 +211,11 @@ impl Session {
         }
     }
 
-    async fn document_once(&self, place: usize, kind: &str, which: &str) -> Result<Document> {
+    async fn document_once(&self, endpoint: usize, kind: &str, which: &str) -> Result<Document> {
         let (most, limit) = (self.options.limits.max_document_bytes, self.timeouts().request);
-        let what = self.describe(place, kind, which);
+        let what = self.describe(endpoint, kind, which);
         let whole = async {
-            let response = self.get(place, kind, which, None).await?;
+            let response = self.get(endpoint, kind, which, None).await?;
             if response.status() != StatusCode::OK {
                 return Err(client::refused(&what, &response));
             }
@@ -227,13 +228,13 @@ impl Session {
     }
 
     /// Mirrors first; the registry itself has the last word.
-    async fn at_each_place<'a, T>(&self, ask: impl Fn(usize) -> BoxFuture<'a, Result<T>>) -> Result<T> {
-        let last = self.places.len() - 1;
-        for place in 0..last {
-            match ask(place).await {
+    async fn at_each_endpoint<'a, T>(&self, ask: impl Fn(usize) -> BoxFuture<'a, Result<T>>) -> Result<T> {
+        let last = self.endpoints.len() - 1;
+        for endpoint in 0..last {
+            match ask(endpoint).await {
                 Err(error @ Error::NoSpace { .. }) => return Err(error),
                 Err(error) => {
-                    tracing::debug!(mirror = %self.places[place].base, %error, "mirror did not help");
+                    tracing::debug!(mirror = %self.endpoints[endpoint].base, %error, "mirror did not help");
                 }
                 found => return found,
             }
@@ -241,34 +242,34 @@ impl Session {
         ask(last).await
     }
 
-    fn describe(&self, place: usize, kind: &str, which: &str) -> String {
+    fn describe(&self, endpoint: usize, kind: &str, which: &str) -> String {
         let kind = if kind == "manifests" { "manifest" } else { "blob" };
-        format!("{kind} {which} of {}/{}", self.places[place].name, self.repository)
+        format!("{kind} {which} of {}/{}", self.endpoints[endpoint].name, self.repository)
     }
 
     /// Asks once, and once more with authorization when that is what is missing.
-    async fn get(&self, place: usize, kind: &str, which: &str, from: Option<u64>) -> Result<Response> {
-        let what = self.describe(place, kind, which);
-        let first = self.send(place, kind, which, from, &what).await?;
+    async fn get(&self, endpoint: usize, kind: &str, which: &str, from: Option<u64>) -> Result<Response> {
+        let what = self.describe(endpoint, kind, which);
+        let first = self.send(endpoint, kind, which, from, &what).await?;
         if first.status() != StatusCode::UNAUTHORIZED {
             return Ok(first);
         }
         let challenge = Challenge::of(first.headers()).ok_or(Error::Unauthorized { what: what.clone() })?;
         drop(first);
-        let authorization = self.authorize(place, &challenge).await?;
-        self.authorizations.lock().unwrap_or_else(PoisonError::into_inner).insert(place, authorization);
-        self.send(place, kind, which, from, &what).await
+        let authorization = self.authorize(endpoint, &challenge).await?;
+        self.authorizations.lock().unwrap_or_else(PoisonError::into_inner).insert(endpoint, authorization);
+        self.send(endpoint, kind, which, from, &what).await
     }
 
     async fn send(
         &self,
-        place: usize,
+        endpoint: usize,
         kind: &str,
         which: &str,
         from: Option<u64>,
         what: &str,
     ) -> Result<Response> {
-        let url = self.places[place].url(&self.repository, kind, which)?;
+        let url = self.endpoints[endpoint].url(&self.repository, kind, which)?;
         self.check(&url, what)?;
         let mut request = self.client.get(url);
         if kind == "manifests" {
@@ -277,7 +278,8 @@ impl Session {
         if let Some(from) = from {
             request = request.header(RANGE, format!("bytes={from}-"));
         }
-        let known = self.authorizations.lock().unwrap_or_else(PoisonError::into_inner).get(&place).cloned();
+        let known =
+            self.authorizations.lock().unwrap_or_else(PoisonError::into_inner).get(&endpoint).cloned();
         if let Some(authorization) = known {
             request = request.header(AUTHORIZATION, authorization);
         }
