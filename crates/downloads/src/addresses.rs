@@ -47,7 +47,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     if let Some((high, low)) = embedded {
         return is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     }
-    // Everything but global unicast is local, multicast or reserved; so are Teredo and the documentation range within it.
+    // Everything but global unicast is local, multicast or reserved; so are Teredo and the documentation range within
+    // it.
     parts[0] & 0xe000 == 0x2000 && !matches!(parts, [0x2001, 0 | 0xdb8, ..])
 }
 

@@ -75,15 +75,16 @@ impl Guard {
     }
 }
 
-/// For a request through a proxy, which looks the name up itself: refuses a name that resolves to a private address here.
+/// For a request through a proxy, which looks the name up itself: refuses a name that resolves to a private address
+/// here.
 pub async fn check_name(url: &Url) -> Result<(), Refused> {
     let host = url.host_str().unwrap_or_default();
     let Ok(mut addresses) = lookup_host((host, 0)).await else { return Ok(()) };
     if addresses.any(|address| !is_public(address.ip())) { Err(Refused::private(host)) } else { Ok(()) }
 }
 
-/// Resolves names to public addresses only. The client dials what this returns and nothing else, so a name cannot change
-/// its address between the check and the connection.
+/// Resolves names to public addresses only. The client dials what this returns and nothing else, so a name cannot
+/// change its address between the check and the connection.
 #[derive(Debug, Default)]
 pub struct PublicOnly {
     except: BTreeSet<String>,

@@ -69,11 +69,11 @@ pub(crate) enum FailureKind {
     Unreachable,
     /// A connection, but no answer in time.
     TimedOut,
-    /// We do not go there.
+    /// An address that we do not reach.
     Forbidden,
     /// What came is not what was stated, or not what can be read.
     Garbled,
-    /// Larger than we take.
+    /// Larger than our limit.
     TooLarge,
     /// A status other than success.
     Status(u16),

@@ -1,4 +1,5 @@
-//! Who the host is at its indexes, and to which requests that is said: those of the index's own manager, below the index's own path.
+//! Who the host is at its indexes, and to which requests that is said: those of the index's own manager, below the
+//! index's own path.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode_str;

@@ -27,7 +27,7 @@ use self::{clients::Clients, grants::Grants};
 use crate::{
     config::{GatewayConfig, Manager, Patience, bare, shown},
     error::{Failure, FailureKind, GatewayError},
-    stats::{self, Counters},
+    stats::Counters,
 };
 
 const MAX_REDIRECTS: usize = 5;
@@ -162,7 +162,7 @@ impl Upstream {
         let client = self.clients.choose(ask.manager, url, is_trusted).await.map_err(refused)?;
         let mut is_repeated = false;
         loop {
-            stats::add(&self.counters.upstream_requests, 1);
+            self.counters.count(|stats| stats.upstream_requests += 1);
             let sent = timeout(self.patience.answer, client.execute(self.request(ask, url))).await;
             match sent.map_err(|_elapsed| no_answer(url))? {
                 Ok(response) => return Ok(response),
@@ -211,7 +211,8 @@ impl Answer {
             .map_err(|error| {
                 unreachable(format!("{} broke off: {}", shown(&self.url), downloads::reason(error)))
             })?;
-        stats::add(&self.counters.bytes_fetched, chunk.as_ref().map_or(0, |chunk| chunk.len() as u64));
+        self.counters
+            .count(|stats| stats.bytes_fetched += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64));
         Ok(chunk)
     }
 }

@@ -5,7 +5,8 @@ use url::Url;
 use crate::config::Proxies;
 
 impl Proxies {
-    /// The proxy for this URL, unless `NO_PROXY` excepts its host. A word of it may name a port, which `reqwest` does not know.
+    /// The proxy for this URL, unless `NO_PROXY` excepts its host. A word of it may name a port, which `reqwest` does
+    /// not know.
     pub(super) fn find(&self, url: &Url) -> Option<&Url> {
         let proxy = match url.scheme() {
             "https" => self.https.as_ref(),

@@ -1,7 +1,8 @@
-//! Where a pull for somebody who does not run this daemon may lead: to public addresses, and to what the operator named.
+//! Where a pull for somebody who does not run this daemon may lead: to public addresses, and to what the operator
+//! named.
 //!
-//! A reference names any host, and a registry answers with others: redirects, token services. The guard checks each before
-//! it is asked; the client checks the addresses that names resolve to.
+//! A reference names any host, and a registry answers with others: redirects, token services. The guard checks each
+//! before it is asked; the client checks the addresses that names resolve to.
 
 use std::env;
 

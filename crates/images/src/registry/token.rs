@@ -1,4 +1,4 @@
-//! From a challenge and a secret to what goes into `Authorization`.
+//! Turns a challenge and a secret into an `Authorization` header.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use reqwest::{
@@ -8,7 +8,7 @@ use reqwest::{
 use serde::Deserialize;
 
 use super::{
-    Session,
+    Endpoint, Session,
     challenge::Challenge,
     client,
     credentials::{self, Secret},
@@ -28,8 +28,8 @@ struct Answer {
 }
 
 impl Session {
-    pub(super) async fn authorize(&self, endpoint: usize, challenge: &Challenge) -> Result<HeaderValue> {
-        let what = format!("registry {}", self.endpoints[endpoint].name);
+    pub(super) async fn authorize(&self, endpoint: &Endpoint, challenge: &Challenge) -> Result<HeaderValue> {
+        let what = format!("registry {}", endpoint.name);
         let secret = self.secret(endpoint).await?;
         match (challenge, secret) {
             (_, Some(Secret::Token(token))) => bearer(&what, &token),
@@ -46,8 +46,7 @@ impl Session {
         }
     }
 
-    async fn secret(&self, endpoint: usize) -> Result<Option<Secret>> {
-        let endpoint = &self.endpoints[endpoint];
+    async fn secret(&self, endpoint: &Endpoint) -> Result<Option<Secret>> {
         match &endpoint.secret {
             Some(secret) => Ok(Some(secret.clone())),
             None if !self.uses_login => Ok(None),
@@ -55,16 +54,15 @@ impl Session {
         }
     }
 
-    /// The token service is named by the registry. A secret that came over TLS so far does not go on without.
-    fn realm(&self, endpoint: usize, realm: &str) -> Result<Url> {
-        let base = &self.endpoints[endpoint].base;
+    /// The registry names the token service. A secret for a registry with TLS is not sent to a service without it.
+    fn realm(&self, endpoint: &Endpoint, realm: &str) -> Result<Url> {
         let url = Url::parse(realm).ok().filter(|url| match url.scheme() {
             "https" => true,
-            "http" => base.scheme() == "http",
+            "http" => endpoint.base.scheme() == "http",
             _ => false,
         });
         url.ok_or_else(|| Error::Unavailable {
-            what: format!("registry {}", self.endpoints[endpoint].name),
+            what: format!("registry {}", endpoint.name),
             why: "its token service has no address that can be used".to_owned(),
         })
     }
@@ -142,7 +140,7 @@ fn bearer(what: &str, token: &str) -> Result<HeaderValue> {
     secret_header(what, &format!("Bearer {token}"))
 }
 
-/// Never shown in a log.
+/// A header that is never logged.
 fn secret_header(what: &str, text: &str) -> Result<HeaderValue> {
     let mut header = HeaderValue::from_str(text).ok().ok_or_else(|| bad_token(what))?;
     header.set_sensitive(true);
