@@ -200,8 +200,8 @@ impl Plan {
         }
     }
 
-    /// Marks a stage and all that it is made from. `--from` takes variables of the global arguments at most in the names of
-    /// stages; one that is known only inside the stage makes every earlier stage needed.
+    /// Marks a stage and all that it is made from. `--from` takes variables of the global arguments at most in the
+    /// names of stages; one that is known only inside the stage makes every earlier stage needed.
     fn need(&mut self, index: usize) {
         let mut open = vec![index];
         while let Some(index) = open.pop() {

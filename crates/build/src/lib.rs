@@ -1,7 +1,8 @@
 //! Dockerfiles: what they say, and what is to be done for it. Strings in, values out; no I/O.
 //!
-//! [`Dockerfile::parse`] reads the text, [`Dockerfile::plan`] chooses the stages that are needed and in which order, and a
-//! [`Scope`] walks through one stage: it knows variables and configuration, and turns each instruction into a [`Step`].
+//! [`Dockerfile::parse`] reads the text, [`Dockerfile::plan`] chooses the stages that are needed and in which order,
+//! and a [`Scope`] walks through one stage: it knows variables and configuration, and turns each instruction into a
+//! [`Step`].
 #![forbid(unsafe_code)]
 
 mod dockerfile;
@@ -31,6 +32,6 @@ pub const MAX_DOCKERFILE_BYTES: usize = 1024 * 1024;
 pub const MAX_INSTRUCTIONS: usize = 2000;
 /// Longest text that variables may grow to, so that a few doublings do not fill the memory.
 pub const MAX_EXPANDED_BYTES: usize = 256 * 1024;
-/// Most that all variables, arguments and labels take together, so that many of them do not either. No kernel starts a program
-/// with more.
+/// Most that all variables, arguments and labels take together, so that many of them do not either. No kernel starts a
+/// program with more.
 pub const MAX_VARIABLE_BYTES: usize = 1024 * 1024;

@@ -109,7 +109,8 @@ impl<'a> Reader<'a> {
         Ok(Lines { escape: self.escape, lines, warnings: self.warnings })
     }
 
-    /// Joins `first` with the lines that continue it. Comments in between go; so do empty lines, as Docker still has it.
+    /// Joins `first` with the lines that continue it. Comments in between go; so do empty lines, as Docker still has
+    /// it.
     fn join(&mut self, first: &str) -> String {
         let mut joined = String::new();
         let mut line = first.trim_start();
@@ -171,7 +172,8 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with('#')
 }
 
-/// What stands before the escape at the end of a line, if it has one. Blanks after it do not count; an escaped escape does not either.
+/// What stands before the escape at the end of a line, if it has one. Blanks after it do not count; an escaped escape
+/// does not either.
 fn continued(line: &str, escape: char) -> Option<&str> {
     let begun = line.trim_end_matches([' ', '\t']).strip_suffix(escape)?;
     (!begun.ends_with(escape)).then_some(begun)

@@ -19,7 +19,8 @@ impl Target {
         format!("{}/{}{variant}", self.os, self.architecture)
     }
 
-    /// Arguments that exist without being given. A sandbox runs on the machine's own processor, so both sides are the same.
+    /// Arguments that exist without being given. A sandbox runs on the machine's own processor, so both sides are the
+    /// same.
     pub(crate) fn predefined(&self) -> BTreeMap<String, String> {
         let mut args = BTreeMap::new();
         for side in ["TARGET", "BUILD"] {

@@ -12,13 +12,13 @@ use crate::{
     config::Manager,
     digest::{Algorithm, Stated},
     error::Refusal,
-    files::{Change, Wanted},
+    files::{Change, FileRequest},
     reply::Body,
     route::{self, Route},
     upstream::Ask,
 };
 
-/// Of a host's name, in a refusal.
+/// Longest host name in a refusal, in characters.
 const MAX_SHOWN_CHARS: usize = 100;
 
 /// As apt writes paths.
@@ -37,13 +37,13 @@ pub(crate) fn at_address(inner: &Inner, scope: Scope, uri: &Uri) -> Result<Route
         return Err(Refusal::bad_request("This is not a proxy. Ask for a path, not for an address."));
     }
     let host = uri.host().unwrap_or_default();
-    // A source that is asked by TLS may be named without.
+    // A source that we reach over TLS may be named without it.
     let is_there = |base: &Url| {
         base.host_str().is_some_and(|own| own.eq_ignore_ascii_case(host)) && base.port() == port(uri)
     };
     let found = inner.apt_sources.iter().enumerate().filter(|(_, base)| is_there(base));
     let found = found.filter_map(|(number, base)| Some((number, uri.path().strip_prefix(base.path())?)));
-    // The one that says most.
+    // The most specific one.
     let Some((number, rest)) = found.min_by_key(|(_, rest)| rest.len()) else {
         let shown: String = host.chars().take(MAX_SHOWN_CHARS).collect();
         let sentence =
@@ -75,7 +75,7 @@ pub(crate) async fn file(
     let mut url = base.clone();
     url.set_path(&format!("{}{}", base.path(), joined.join("/")));
     let stated = by_hash(path);
-    let wanted = Wanted {
+    let wanted = FileRequest {
         what: format!("the file {}", path.join("/")),
         ask: Ask {
             url,
@@ -102,8 +102,8 @@ fn by_hash(path: &[String]) -> Option<Stated> {
     }
 }
 
-/// Names with a version in them, whose content an archive never changes. Where one did, apt sees that the hash is another, and
-/// `-o Acquire::http::No-Cache=true` gets the new one.
+/// Names with a version in them, whose content an archive never changes. Where one did, apt sees that the hash is
+/// another, and `-o Acquire::http::No-Cache=true` gets the new one.
 fn is_package(path: &[String]) -> bool {
     let name = path.last().map(String::as_str).unwrap_or_default();
     [".deb", ".udeb", ".ddeb", ".dsc"].iter().any(|ending| name.ends_with(ending))

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::Semaphore;
 
-/// Downloads and fetches of pages that one client may have under way. What is more waits behind its own.
+/// Downloads and page fetches that one client may have under way. Any more wait behind its own.
 const MAX_DOWNLOADS_EACH: usize = 8;
 const MAX_FETCHES_EACH: usize = 4;
 
@@ -21,14 +21,14 @@ impl ClientId {
     }
 }
 
-/// The places of one client. Whatever it began holds it, also after the connection is gone.
+/// The limits of one client. Whatever the client began holds this, even after the connection is gone.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) downloads: Arc<Semaphore>,
     pub(crate) fetches: Semaphore,
 }
 
-/// Those who have a connection or something under way.
+/// The clients that have a connection or something under way.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     known: Mutex<HashMap<ClientId, Weak<Client>>>,

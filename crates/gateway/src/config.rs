@@ -1,4 +1,4 @@
-//! What a gateway is told at opening.
+//! How a gateway is configured.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -15,8 +15,8 @@ const DEFAULT_MAX_CACHE_BYTES: u64 = 10 << 30;
 /// As long as PyPI itself lets caches keep its pages.
 const DEFAULT_FRESH_FOR: Duration = Duration::from_secs(600);
 
-/// Everything that a gateway may reach, and how. Credentials may stand in the addresses; they stay on the host and are sent to
-/// that index only.
+/// Everything that a gateway may reach, and how. Credentials may stand in the addresses; they stay on the host and are
+/// sent to that index only.
 #[derive(Clone)]
 pub struct GatewayConfig {
     /// A directory of its own; made when it does not exist.
@@ -33,8 +33,8 @@ pub struct GatewayConfig {
     pub fresh_for: Duration,
     /// Besides those in the addresses themselves.
     pub credentials: Vec<Credential>,
-    /// Hosts (`name`, or `name:port`) that pages may name although their addresses are private. The indexes themselves need no
-    /// mention.
+    /// Hosts (`name`, or `name:port`) that pages may name although their addresses are private. The indexes themselves
+    /// need no mention.
     pub also_reach: Vec<String>,
     pub proxies: Proxies,
     pub patience: Patience,
@@ -81,7 +81,7 @@ impl fmt::Debug for GatewayConfig {
     }
 }
 
-/// Whose index it is. What the operator configured for one is neither trusted nor introduced to for another.
+/// Whose index it is. A host that is configured for one manager is not trusted for another, nor sent its credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manager {
     Pip,
@@ -89,10 +89,14 @@ pub enum Manager {
     Apt,
 }
 
-/// How to introduce oneself at the configured indexes on one host.
+impl Manager {
+    pub(crate) const ALL: [Self; 3] = [Self::Pip, Self::Npm, Self::Apt];
+}
+
+/// Credentials for the configured indexes on one host.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// `None`: whichever has its index there.
+    /// `None`: for every manager that has its index there.
     pub manager: Option<Manager>,
     pub host: String,
     /// `None`: on any port.
@@ -133,7 +137,7 @@ impl fmt::Debug for Proxies {
 /// How long to wait for an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// For a connection, its TLS and a proxy's consent.
+    /// For a connection, including TLS and a proxy's answer.
     pub connect: Duration,
     /// From the request to the head of the answer.
     pub answer: Duration,
@@ -143,7 +147,7 @@ pub struct Patience {
     pub page: Duration,
     /// For the whole of a file.
     pub file: Duration,
-    /// An index that was away is not asked again for so long, where the cache has something older to give.
+    /// How long an index that was away is not asked again, if the cache has an older copy.
     pub away: Duration,
 }
 

@@ -1,10 +1,10 @@
-//! Hashes that indexes state, and the one that we keep by.
+//! Hashes that indexes state, and the one that names files in the cache.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use md5::Md5;
 use serde::{Deserialize, Serialize};
 use sha1::Sha1;
-use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512, digest::DynDigest};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -19,41 +19,30 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
+    /// Each with its name and the length of its hashes in bytes.
+    const ALL: [(Self, &str, usize); 6] = [
+        (Self::Md5, "md5", 16),
+        (Self::Sha1, "sha1", 20),
+        (Self::Sha224, "sha224", 28),
+        (Self::Sha256, "sha256", 32),
+        (Self::Sha384, "sha384", 48),
+        (Self::Sha512, "sha512", 64),
+    ];
+
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Some(match name.to_ascii_lowercase().as_str() {
-            "md5" => Self::Md5,
-            "sha1" => Self::Sha1,
-            "sha224" => Self::Sha224,
-            "sha256" => Self::Sha256,
-            "sha384" => Self::Sha384,
-            "sha512" => Self::Sha512,
-            _ => return None,
-        })
+        let algorithm = Self::ALL.into_iter().find(|(_, known, _)| known.eq_ignore_ascii_case(name));
+        algorithm.map(|(algorithm, ..)| algorithm)
     }
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Md5 => "md5",
-            Self::Sha1 => "sha1",
-            Self::Sha224 => "sha224",
-            Self::Sha256 => "sha256",
-            Self::Sha384 => "sha384",
-            Self::Sha512 => "sha512",
-        }
+        Self::ALL[self as usize].1
     }
 
     fn bytes(self) -> usize {
-        match self {
-            Self::Md5 => 16,
-            Self::Sha1 => 20,
-            Self::Sha224 => 28,
-            Self::Sha256 => 32,
-            Self::Sha384 => 48,
-            Self::Sha512 => 64,
-        }
+        Self::ALL[self as usize].2
     }
 
-    /// Whether nobody can make two files of one hash, so that the hash alone may name the file.
+    /// Whether nobody can make two files with one hash, so that the hash alone may name the file.
     pub(crate) fn is_strong(self) -> bool {
         self >= Self::Sha224
     }
@@ -94,56 +83,38 @@ impl Stated {
     }
 }
 
-/// SHA-256, and the stated one where that is another.
+/// SHA-256, and the stated algorithm if it is another one.
 pub(crate) struct Hasher {
     sha256: Sha256,
-    other: Option<Other>,
-}
-
-enum Other {
-    Md5(Md5),
-    Sha1(Sha1),
-    Sha224(Sha224),
-    Sha384(Sha384),
-    Sha512(Sha512),
+    other: Option<Box<dyn DynDigest + Send>>,
 }
 
 impl Hasher {
     pub(crate) fn new(stated: Option<&Stated>) -> Self {
-        let other = stated.and_then(|stated| match stated.algorithm {
-            Algorithm::Md5 => Some(Other::Md5(Md5::new())),
-            Algorithm::Sha1 => Some(Other::Sha1(Sha1::new())),
-            Algorithm::Sha224 => Some(Other::Sha224(Sha224::new())),
-            Algorithm::Sha256 => None,
-            Algorithm::Sha384 => Some(Other::Sha384(Sha384::new())),
-            Algorithm::Sha512 => Some(Other::Sha512(Sha512::new())),
+        let other = stated.and_then(|stated| -> Option<Box<dyn DynDigest + Send>> {
+            match stated.algorithm {
+                Algorithm::Md5 => Some(Box::new(Md5::new())),
+                Algorithm::Sha1 => Some(Box::new(Sha1::new())),
+                Algorithm::Sha224 => Some(Box::new(Sha224::new())),
+                Algorithm::Sha256 => None,
+                Algorithm::Sha384 => Some(Box::new(Sha384::new())),
+                Algorithm::Sha512 => Some(Box::new(Sha512::new())),
+            }
         });
         Self { sha256: Sha256::new(), other }
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.sha256.update(bytes);
-        match &mut self.other {
-            None => {}
-            Some(Other::Md5(hash)) => hash.update(bytes),
-            Some(Other::Sha1(hash)) => hash.update(bytes),
-            Some(Other::Sha224(hash)) => hash.update(bytes),
-            Some(Other::Sha384(hash)) => hash.update(bytes),
-            Some(Other::Sha512(hash)) => hash.update(bytes),
+        Digest::update(&mut self.sha256, bytes);
+        if let Some(other) = &mut self.other {
+            other.update(bytes);
         }
     }
 
     /// The SHA-256, and the hash in the stated algorithm.
     pub(crate) fn finish(self) -> (String, String) {
-        let sha256 = to_hex(&self.sha256.finalize());
-        let other = match self.other {
-            None => sha256.clone(),
-            Some(Other::Md5(hash)) => to_hex(&hash.finalize()),
-            Some(Other::Sha1(hash)) => to_hex(&hash.finalize()),
-            Some(Other::Sha224(hash)) => to_hex(&hash.finalize()),
-            Some(Other::Sha384(hash)) => to_hex(&hash.finalize()),
-            Some(Other::Sha512(hash)) => to_hex(&hash.finalize()),
-        };
+        let sha256 = to_hex(&Digest::finalize(self.sha256));
+        let other = self.other.map_or_else(|| sha256.clone(), |other| to_hex(&other.finalize()));
         (sha256, other)
     }
 }
@@ -153,12 +124,7 @@ pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
 }
 
 fn to_hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes
-        .iter()
-        .flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]])
-        .map(char::from)
-        .collect()
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -15,8 +15,14 @@ pub enum GatewayError {
     /// The address is shown without credentials.
     #[error("{address} is not an address of a package index: {reason}")]
     Address { address: String, reason: &'static str },
-    #[error("cannot speak TLS: {0}")]
-    Tls(String),
+    #[error("cannot make an HTTP client: {0}")]
+    Client(String),
+}
+
+impl GatewayError {
+    pub(crate) fn client(error: impl std::error::Error) -> Self {
+        Self::Client(error.to_string())
+    }
 }
 
 /// What a client is told instead of what it asked for.
@@ -63,11 +69,11 @@ pub(crate) enum FailureKind {
     Unreachable,
     /// A connection, but no answer in time.
     TimedOut,
-    /// We do not go there.
+    /// An address that we do not reach.
     Forbidden,
     /// What came is not what was stated, or not what can be read.
     Garbled,
-    /// Larger than we take.
+    /// Larger than our limit.
     TooLarge,
     /// A status other than success.
     Status(u16),

@@ -1,7 +1,8 @@
 //! The way out for package managers in sandboxes that have no network.
 //!
-//! A client inside a sandbox speaks HTTP/1.1 over any byte stream; [`Gateway::serve`] answers it. It reaches the configured
-//! package indexes and what their pages name, nothing else, and keeps what it fetched, so that the second install needs no index.
+//! A client inside a sandbox speaks HTTP/1.1 over any byte stream; [`Gateway::serve`] answers it. It reaches the
+//! configured package indexes and what their pages name, nothing else, and keeps what it fetched, so that the second
+//! install needs no index.
 //!
 //! ```text
 //!   client (hostile) ── serve ── route ──┬─ pip, npm: pages are read, their links made ours, files verified ──┐
@@ -9,9 +10,9 @@
 //!                            cache (blobs by content, records by key) ── files, pages ── upstream (guarded) ───┘
 //! ```
 //!
-//! Two sides are not trusted. The client may send anything: it names projects and files, never addresses. The index may answer
-//! anything: its pages are parsed within bounds, its links are followed to public addresses only, and a file whose hash is not the
-//! one that was stated never completes.
+//! Two sides are not trusted. The client may send anything: it names projects and files, never addresses. The index may
+//! answer anything: its pages are parsed within bounds, its links are followed to public addresses only, and a file
+//! whose hash is not the one that was stated never completes.
 #![forbid(unsafe_code)]
 
 mod apt;
@@ -22,7 +23,7 @@ mod digest;
 mod error;
 mod files;
 mod host;
-
+mod missing;
 mod npm;
 mod pages;
 mod pip;
@@ -95,9 +96,8 @@ impl Gateway {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Answers one connection until it ends. How many there may be at a time is the caller's to bound; what all of one client
-    /// take together is bounded here.
-    /// Must run inside a Tokio runtime with time and I/O.
+    /// Answers one connection until it ends. How many there may be at a time is the caller's to bound; what all of one
+    /// client take together is bounded here. Must run inside a Tokio runtime with time and I/O.
     pub async fn serve<S>(&self, stream: S, scope: Scope, client: ClientId)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -1,11 +1,12 @@
-//! Index pages: fetched, read once, kept in the forms in which clients get them, used while fresh or when the index is away.
+//! Index pages: fetched, read once, kept in the forms in which clients get them, used while fresh or when the index is
+//! away.
 
 use std::{
     collections::HashMap,
     fs::File,
     io::{self, Read as _},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use flate2::read::MultiGzDecoder;
@@ -25,29 +26,29 @@ use crate::{
     clients::Client,
     config::shown,
     error::{Failure, FailureKind, Refusal},
+    missing::Missing,
     reply::blocking,
-    stats::{self, Counters},
+    stats::Counters,
     table::{self, Named, Table},
     upstream::{Answer, Ask, Upstream},
 };
 
-/// Largest page that is taken, in bytes, after decompression. The largest on the public indexes are some twenty megabytes.
+/// Largest page that is taken, in bytes, after decompression. The largest on the public indexes are some twenty
+/// megabytes.
 const MAX_PAGE_BYTES: usize = 32 << 20;
 
-/// Pages that are fetched at a time, and of those the ones that are read at a time: reading takes several times a page's size.
+/// Pages that are fetched at a time, and of those the ones that are read at a time: reading takes several times a
+/// page's size.
 const MAX_FETCHES: usize = 16;
 const MAX_READERS: usize = 2;
 
-/// What all pages that were fetched and not yet read may hold in memory, in KiB, and how long one that grows waits for room.
+/// What all pages that were fetched and not yet read may hold in memory, in KiB, and how long one that grows waits for
+/// room.
 const MAX_HELD_KIB: usize = 128 << 10;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Lookups of a file in the table of a page, at a time. Each goes through the whole table.
 const MAX_LOOKUPS: usize = 2;
-
-/// How long "not there" is remembered, and of how many pages.
-const MISSING_FOR: Duration = Duration::from_secs(20);
-const MAX_MISSING: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -56,7 +57,7 @@ pub(crate) struct Pages {
     counters: Arc<Counters>,
     fresh_for: Duration,
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    missing: Mutex<HashMap<String, (Instant, Refusal)>>,
+    missing: Missing,
     fetches: Semaphore,
     readers: Arc<Semaphore>,
     held_kib: Arc<Semaphore>,
@@ -64,7 +65,7 @@ pub(crate) struct Pages {
 }
 
 /// Which page, where it is, and how it is read.
-pub(crate) struct Wanted {
+pub(crate) struct PageRequest {
     pub(crate) key: String,
     /// For sentences: "the project six".
     pub(crate) what: String,
@@ -81,7 +82,7 @@ pub(crate) struct Fetched {
     pub(crate) url: Url,
 }
 
-/// What a page says, and how clients are told.
+/// What a page says, in the forms in which clients get it.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) forms: Vec<Form>,
@@ -92,7 +93,7 @@ pub(crate) struct Content {
 pub(crate) struct Form {
     pub(crate) name: &'static str,
     pub(crate) body: Vec<u8>,
-    /// Where our own address is to be put in.
+    /// The offsets at which our own address is inserted.
     pub(crate) cuts: Vec<u64>,
 }
 
@@ -114,7 +115,7 @@ struct KeptForm {
     cuts: Vec<u64>,
 }
 
-/// A page at hand. The forms are open, so that an eviction takes nothing away.
+/// A page whose files are open, so that an eviction takes nothing away.
 #[derive(Debug)]
 pub(crate) struct Page {
     record: Record,
@@ -153,7 +154,7 @@ impl Pages {
             counters,
             fresh_for,
             turns: Mutex::default(),
-            missing: Mutex::default(),
+            missing: Missing::default(),
             fetches: Semaphore::new(MAX_FETCHES),
             readers: Arc::new(Semaphore::new(MAX_READERS)),
             held_kib: Arc::new(Semaphore::new(MAX_HELD_KIB)),
@@ -162,12 +163,12 @@ impl Pages {
     }
 
     /// A page for a client: not older than it may be, unless the index is away.
-    pub(crate) async fn get(&self, client: &Client, wanted: Wanted) -> Result<Page, Refusal> {
+    pub(crate) async fn get(&self, client: &Client, wanted: PageRequest) -> Result<Page, Refusal> {
         self.get_within(client, wanted, self.fresh_for).await
     }
 
     /// A page in which a file is looked up. The client was given the file's name by it, so its age does not matter.
-    pub(crate) async fn get_any_age(&self, client: &Client, wanted: Wanted) -> Result<Page, Refusal> {
+    pub(crate) async fn get_any_age(&self, client: &Client, wanted: PageRequest) -> Result<Page, Refusal> {
         self.get_within(client, wanted, Duration::MAX).await
     }
 
@@ -181,19 +182,24 @@ impl Pages {
         let place = Arc::clone(&self.lookups).acquire_owned().await;
         let name = name.to_owned();
         blocking(move || {
-            // Held by the work itself, which goes on when the client that it is for has left.
+            // Held by the work itself, which goes on after its client has left.
             let _place = place;
             table::find(&page.files, &name)
         })
         .await
     }
 
-    async fn get_within(&self, client: &Client, wanted: Wanted, max_age: Duration) -> Result<Page, Refusal> {
+    async fn get_within(
+        &self,
+        client: &Client,
+        wanted: PageRequest,
+        max_age: Duration,
+    ) -> Result<Page, Refusal> {
         if let Some(page) = self.load(&wanted.key).await?.filter(|page| is_within(&page.record, max_age)) {
             self.hit(max_age);
             return Ok(page);
         }
-        // Before the page's turn: who waits for a place of its own must not keep others from the page.
+        // Before the page's turn: a client that waits for its own limit must not keep others from the page.
         let patience = self.upstream.patience().page;
         let Ok(Ok(_place)) = timeout(patience, client.fetches.acquire()).await else {
             return Err(too_many_fetches().told(&wanted.what));
@@ -206,14 +212,14 @@ impl Pages {
         let outcome = self.get_in_turn(wanted, max_age).await;
         drop(holding);
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        // The map's and ours: nobody else waits for this page.
+        // One is the map's, one is ours: nobody else waits for this page.
         if Arc::strong_count(&turn) <= 2 {
             turns.remove(&key);
         }
         outcome
     }
 
-    async fn get_in_turn(&self, wanted: Wanted, max_age: Duration) -> Result<Page, Refusal> {
+    async fn get_in_turn(&self, wanted: PageRequest, max_age: Duration) -> Result<Page, Refusal> {
         let old = self.load(&wanted.key).await?;
         if let Some(page) = old {
             if is_within(&page.record, max_age) {
@@ -225,13 +231,13 @@ impl Pages {
             }
             return self.refresh(wanted, Some(page)).await;
         }
-        if let Some(refusal) = self.known_missing(&wanted.key) {
+        if let Some(refusal) = self.missing.get(&wanted.key) {
             return Err(refusal);
         }
         self.refresh(wanted, None).await
     }
 
-    async fn refresh(&self, mut wanted: Wanted, old: Option<Page>) -> Result<Page, Refusal> {
+    async fn refresh(&self, mut wanted: PageRequest, old: Option<Page>) -> Result<Page, Refusal> {
         if let Some(page) = &old {
             wanted.ask.etag.clone_from(&page.record.etag);
             wanted.ask.last_modified.clone_from(&page.record.last_modified);
@@ -239,11 +245,11 @@ impl Pages {
         let (key, what) = (wanted.key.clone(), wanted.what.clone());
         match (self.fetch(wanted).await, old) {
             (Ok(Some(record)), _) => {
-                stats::add(&self.counters.misses, 1);
+                self.counters.count(|stats| stats.misses += 1);
                 self.store(&key, record).await
             }
             (Ok(None), Some(page)) => {
-                stats::add(&self.counters.hits, 1);
+                self.counters.count(|stats| stats.hits += 1);
                 let record = Record { checked_at: now(), ..page.record };
                 self.store(&key, record).await
             }
@@ -262,52 +268,37 @@ impl Pages {
     fn failed(&self, key: &str, what: &str, failure: &Failure) -> Refusal {
         let refusal = failure.told(what);
         if let FailureKind::Status(404 | 410) = failure.kind {
-            let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-            missing.retain(|_, (since, _)| since.elapsed() < MISSING_FOR);
-            if missing.len() < MAX_MISSING {
-                missing.insert(key.to_owned(), (Instant::now(), refusal.clone()));
-            }
+            self.missing.insert(key, &refusal);
         } else {
             self.counters.failed(&failure.detail);
         }
         refusal
     }
 
-    fn known_missing(&self, key: &str) -> Option<Refusal> {
-        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        missing
-            .get(key)
-            .filter(|(since, _)| since.elapsed() < MISSING_FOR)
-            .map(|(_, refusal)| refusal.clone())
-    }
-
     /// A page in which a file is looked up is not what the client asked for.
     fn hit(&self, max_age: Duration) {
         if max_age != Duration::MAX {
-            stats::add(&self.counters.hits, 1);
+            self.counters.count(|stats| stats.hits += 1);
         }
     }
 
     fn stale(&self, page: Page) -> Page {
-        stats::add(&self.counters.hits, 1);
-        stats::add(&self.counters.stale, 1);
+        self.counters.count(|stats| stats.hits += 1);
+        self.counters.count(|stats| stats.stale += 1);
         page
     }
 
     /// `None`: not modified.
-    async fn fetch(&self, wanted: Wanted) -> Result<Option<Record>, Failure> {
-        let Wanted { ask, read, .. } = wanted;
+    async fn fetch(&self, wanted: PageRequest) -> Result<Option<Record>, Failure> {
+        let PageRequest { ask, read, .. } = wanted;
         let patience = self.upstream.patience();
         let Ok(Ok(_place)) = timeout(patience.page, self.fetches.acquire()).await else {
             return Err(too_many_fetches());
         };
         let mut answer = self.upstream.ask(&ask, patience.page).await?;
-        match answer.status {
+        match answer.status() {
             StatusCode::OK => {}
-            StatusCode::NOT_MODIFIED => {
-                self.upstream.done(answer);
-                return Ok(None);
-            }
+            StatusCode::NOT_MODIFIED => return Ok(None),
             status => {
                 let detail = format!("{} answered {}", shown(&answer.url), status.as_u16());
                 return Err(Failure::new(FailureKind::Status(status.as_u16()), detail));
@@ -322,7 +313,6 @@ impl Pages {
         };
         let etag = answer.header(ETAG).map(str::to_owned);
         let last_modified = answer.header(LAST_MODIFIED).map(str::to_owned);
-        self.upstream.done(answer);
         let (forms, files) = self.read(fetched, room, encoding, read).await?;
         Ok(Some(Record { etag, last_modified, checked_at: now(), forms, files }))
     }
@@ -355,7 +345,7 @@ impl Pages {
         let cache = Arc::clone(&self.cache);
         let from = shown(&fetched.url);
         let work = move || {
-            // Held by the work itself, which goes on when the client that it is for has left.
+            // Held by the work itself, which goes on after its client has left.
             let (_place, _room) = (place, room);
             fetched.body = decompressed(fetched.body, &encoding)?;
             let content = read(&fetched).map_err(|reason| garbled(format!("{from}: {reason}")))?;
@@ -468,7 +458,7 @@ fn decompressed(body: Vec<u8>, encoding: &str) -> Result<Vec<u8>, Failure> {
 }
 
 fn is_within(record: &Record, max_age: Duration) -> bool {
-    // From the future: the clock was set back, and nothing is known of the page's age.
+    // A time in the future means that the clock was set back, so the page's age is unknown.
     max_age == Duration::MAX
         || now().checked_sub(record.checked_at).is_some_and(|age| Duration::from_secs(age) < max_age)
 }

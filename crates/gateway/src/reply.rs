@@ -11,12 +11,9 @@ use hyper::{
     header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue},
 };
 
-use crate::{
-    error::Refusal,
-    stats::{self, Counters},
-};
+use crate::{error::Refusal, stats::Counters};
 
-/// Read from disk at a time, in bytes; what one client costs in memory.
+/// How much is read from disk at a time, in bytes, and so what one client costs in memory.
 pub(crate) const PIECE_BYTES: u64 = 128 << 10;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -28,7 +25,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
     response
 }
 
-/// A body that is at hand.
+/// A body that is already in memory.
 pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
@@ -40,7 +37,7 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
 }
 
 pub(crate) fn set(response: &mut Response<Body>, name: HeaderName, value: &str) {
-    // What cannot be a header's value is left out; every one of ours can be done without.
+    // A value that cannot be a header is left out; none of ours is indispensable.
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }
@@ -57,20 +54,21 @@ pub(crate) fn pieces(
 ) -> Body {
     let frames = pieces.map(move |piece| {
         piece.map(|bytes| {
-            stats::add(&counters.bytes_served, bytes.len() as u64);
+            counters.count(|stats| stats.bytes_served += bytes.len() as u64);
             Frame::data(bytes)
         })
     });
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// A part of a file, with a text put in at some places: how pages come to name the address under which the client knows us.
+/// A part of a file, with a text put in at some places: how pages come to name the address under which the client knows
+/// us.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) file: Arc<File>,
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// Positions in the file, rising.
+    /// Positions in the file, in ascending order.
     pub(crate) cuts: Vec<u64>,
     pub(crate) inserted: Bytes,
 }

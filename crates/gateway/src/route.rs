@@ -36,7 +36,7 @@ pub(crate) fn route(path: &str) -> Result<Route, Refusal> {
     for raw in path.strip_prefix('/').unwrap_or(path).split('/') {
         segments.push(decoded(raw)?);
     }
-    // A slash at the end says nothing new.
+    // A trailing slash makes no difference.
     if segments.last().is_some_and(String::is_empty) {
         segments.pop();
     }

@@ -21,17 +21,18 @@ use crate::{
     npm, pip,
     reply::{self, Body},
     route::{Route, route},
-    stats,
 };
 
 /// Largest head of a request, in bytes, and most headers in it.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// For the whole head of a request, and so for how long a client may be idle. pip builds and npm links between two requests.
+/// For the whole head of a request, and so for how long a client may be idle. pip builds and npm links between two
+/// requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a write may wait for the client. Package managers read at once; a sandbox that is paused comes back and tries again.
+/// How long a write may wait for the client. Package managers read at once; a sandbox that is paused comes back and
+/// tries again.
 const MAX_STALL: Duration = Duration::from_secs(60);
 
 /// Longest name under which a client may know us, in bytes.
@@ -66,7 +67,7 @@ async fn answer(
     client: &Arc<Client>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    stats::add(&inner.counters.requests, 1);
+    inner.counters.count(|stats| stats.requests += 1);
     let mut response = match check(&request) {
         Ok(base) => match dispatch(inner, scope, client, &request, &base).await {
             Ok(response) => response,
@@ -82,7 +83,7 @@ async fn answer(
             }
         },
         Err(refusal) => {
-            // Who speaks like this is not spoken to again.
+            // The connection ends after such a request.
             let mut response = reply::refusal(&refusal);
             reply::set(&mut response, CONNECTION, "close");
             if refusal.status == StatusCode::METHOD_NOT_ALLOWED {
@@ -92,7 +93,7 @@ async fn answer(
         }
     };
     if request.method() == Method::HEAD {
-        // The length stays, as the head says what a GET would bring.
+        // The length stays: the head of an answer to HEAD is that of an answer to GET.
         *response.body_mut() = reply::whole("");
     }
     response
@@ -132,7 +133,8 @@ async fn dispatch(
     base: &str,
 ) -> Result<Response<Body>, Refusal> {
     let uri = request.uri();
-    // As a proxy is asked. Only apt is told to, so that sources which an image brings along are found by their own names.
+    // As a proxy is asked. Only apt is told to, so that sources which an image brings along are found by their own
+    // names.
     let route = if uri.authority().is_some() || uri.scheme().is_some() {
         apt::at_address(inner, scope, uri)?
     } else {

@@ -1,9 +1,6 @@
 //! What a gateway did so far.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Longest text of a failure that is remembered, in characters.
 const MAX_ERROR_CHARS: usize = 400;
@@ -17,7 +14,8 @@ pub struct Stats {
     pub hits: u64,
     /// Pages and files that had to be fetched.
     pub misses: u64,
-    /// Answers from the cache that were past their time, given because the index did not answer. Also counted in `hits`.
+    /// Answers from the cache that were past their time, given because the index did not answer. Also counted in
+    /// `hits`.
     pub stale: u64,
     /// Requests that were sent to indexes, including those which only asked whether something changed.
     pub upstream_requests: u64,
@@ -32,42 +30,27 @@ pub struct Stats {
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) requests: AtomicU64,
-    pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
-    pub(crate) stale: AtomicU64,
-    pub(crate) upstream_requests: AtomicU64,
-    pub(crate) bytes_fetched: AtomicU64,
-    pub(crate) bytes_served: AtomicU64,
-    pub(crate) mismatches: AtomicU64,
-    errors: AtomicU64,
-    last_error: Mutex<Option<String>>,
-}
-
-pub(crate) fn add(counter: &AtomicU64, amount: u64) {
-    counter.fetch_add(amount, Relaxed);
+    stats: Mutex<Stats>,
 }
 
 impl Counters {
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Stats)) {
+        change(&mut self.lock());
+    }
+
     pub(crate) fn failed(&self, text: impl AsRef<str>) {
-        add(&self.errors, 1);
         let text: String = text.as_ref().chars().take(MAX_ERROR_CHARS).collect();
         tracing::debug!(error = %text, "package gateway");
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        let mut stats = self.lock();
+        stats.errors += 1;
+        stats.last_error = Some(text);
     }
 
     pub(crate) fn snapshot(&self) -> Stats {
-        Stats {
-            requests: self.requests.load(Relaxed),
-            hits: self.hits.load(Relaxed),
-            misses: self.misses.load(Relaxed),
-            stale: self.stale.load(Relaxed),
-            upstream_requests: self.upstream_requests.load(Relaxed),
-            bytes_fetched: self.bytes_fetched.load(Relaxed),
-            bytes_served: self.bytes_served.load(Relaxed),
-            mismatches: self.mismatches.load(Relaxed),
-            errors: self.errors.load(Relaxed),
-            last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        }
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

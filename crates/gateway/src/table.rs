@@ -15,10 +15,10 @@ use url::Url;
 
 use crate::digest::Stated;
 
-/// What is read of a table at a time, in bytes.
+/// How much of a table is read at a time, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// By the name that the files have with us.
+/// By the names under which we serve the files.
 pub(crate) type Table = BTreeMap<String, Named>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,8 @@ pub(crate) struct Named {
     pub(crate) stated: Option<Stated>,
 }
 
-/// The file of that name in a table that was written as JSON. Reads it in pieces: those of large projects have megabytes.
+/// The file of that name in a table that was written as JSON. Reads it in pieces: those of large projects have
+/// megabytes.
 pub(crate) fn find(table: impl Read, name: &str) -> io::Result<Option<Named>> {
     let pieces = BufReader::with_capacity(PIECE_BYTES, table);
     Ok(Lookup { name }.deserialize(&mut serde_json::Deserializer::from_reader(pieces))?)

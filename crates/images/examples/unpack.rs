@@ -1,4 +1,5 @@
-//! Times the unpack of one layer: `unpack <blob> <empty directory>`. What to hold it against: `zstd -dc blob | tar -x -C dir`.
+//! Times the unpack of one layer: `unpack <blob> <empty directory>`. What to hold it against: `zstd -dc blob | tar -x
+//! -C dir`.
 #![expect(clippy::print_stdout, reason = "the numbers are the point")]
 
 use std::{

@@ -9,8 +9,8 @@ use crate::platform::Platform;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something asked of images did not happen. Messages are lower case and name the thing; causes are sources. Can be sent
-/// from a process that unpacks.
+/// Why something asked of images did not happen. Messages are lower case and name the thing; causes are sources. Can be
+/// sent from a process that unpacks.
 #[derive(Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Error {
     /// Malformed: a reference, a platform, an option.
@@ -19,19 +19,19 @@ pub enum Error {
     /// No such image here, or none in the registry.
     #[error("{what} was not found")]
     NotFound { what: String },
-    /// The registry wants other credentials, or these may not do this.
+    /// The registry wants other credentials, or these do not allow it.
     #[error("{what}: the registry refused the credentials")]
     Unauthorized { what: String },
     /// Whoever asks may not reach this registry, or where it leads.
     #[error("{what}: {why}")]
     Denied { what: String, why: String },
-    /// The registry wants us to come back later, and later than we were told to wait.
+    /// The registry asks us to come back later than we are willing to wait.
     #[error("{what}: the registry limits how often it may be asked")]
     RateLimited { what: String, retry_after: Option<Duration> },
     /// The registry cannot be reached or does not do what registries do; trying again later may help.
     #[error("{what}: {why}")]
     Unavailable { what: String, why: String },
-    /// Nothing came for too long.
+    /// Nothing came within the time allowed.
     #[error("{what}: no answer within {} s", .after.as_secs_f32())]
     TimedOut { what: String, after: Duration },
     /// Bytes are not what they were said to be.
@@ -43,7 +43,7 @@ pub enum Error {
     /// Larger than a limit of [`Limits`](crate::Limits), whose name is `limit`.
     #[error("{what} is over the limit {limit} of {most}")]
     TooLarge { what: String, limit: Cow<'static, str>, most: u64 },
-    /// Something holds on to the image.
+    /// Somebody uses the image.
     #[error("{what} is in use by {}", .by.join(", "))]
     InUse { what: String, by: Vec<String> },
     /// The disk is full, or the cap on what images may take is reached with everything unused gone.
@@ -151,7 +151,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG))
 }
 
-/// A cause on its way: the kernel's number where there is one, else its words.
+/// A cause that can be sent: the kernel's error number if there is one, else the text.
 mod cause {
     use std::io;
 

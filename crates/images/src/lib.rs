@@ -1,7 +1,7 @@
 //! OCI images on disk: pull, load, save, unpack. Knows nothing of sandboxes.
 //!
-//! Start at [`Images`]. Everything in an image comes from strangers: what is read is bounded ([`Limits`]), what is written
-//! stays inside its directory ([`unpack_layer`]), and what has a name is whole.
+//! Start at [`Images`]. Everything in an image comes from strangers: what is read is bounded ([`Limits`]), what is
+//! written stays inside its directory ([`unpack_layer`]), and what has a name is whole.
 #![forbid(unsafe_code)]
 
 mod blocking;

@@ -19,7 +19,8 @@ const GIB: u64 = 1024 * MIB;
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Most bytes that images may take on disk. The least recently used ones go first; none that is used or held goes at all.
+    /// Most bytes that images may take on disk. The least recently used ones go first; none that is used or held goes
+    /// at all.
     pub disk_cap: Option<u64>,
     /// How many layers are downloaded at a time, over all pulls.
     pub downloads: usize,
@@ -29,9 +30,9 @@ pub struct Options {
     pub mirrors: Vec<Mirror>,
     /// Registries (`host` or `host:port`) that are spoken to without TLS. Those on loopback always are.
     pub insecure: Vec<String>,
-    /// The only registries that pulls with [`Reach::Public`] may ask, wherever they are; any at a public address, where there
-    /// is no such list. Those of `insecure` and the mirrors belong to it. Such pulls use the credentials of `auth` only at
-    /// registries of this list.
+    /// The only registries that pulls with [`Reach::Public`] may ask, wherever they are; any at a public address, where
+    /// there is no such list. Those of `insecure` and the mirrors belong to it. Such pulls use the credentials of
+    /// `auth` only at registries of this list.
     pub registries: Option<Vec<String>>,
     /// Certificate authorities (PEM) beyond the system's.
     pub ca_files: Vec<PathBuf>,
@@ -44,8 +45,8 @@ pub struct Options {
     pub unpacker: Arc<dyn Unpacker>,
     /// Who else needs images, beyond those who hold an [`Image`](crate::Image).
     pub users: Arc<dyn Users>,
-    /// Whether a layer is on the disk, and not only in memory, before it is used. Without, a power cut may leave a layer with
-    /// empty files; a crash of this process never does.
+    /// Whether a layer is on the disk, and not only in memory, before it is used. Without, a power cut may leave a
+    /// layer with empty files; a crash of this process never does.
     pub durable: bool,
 }
 
@@ -77,8 +78,8 @@ impl Options {
         self.insecure.iter().chain(self.registries.iter().flatten())
     }
 
-    /// Whether pulls with [`Reach::Public`] use the operator's credentials at this registry: only if the operator listed it
-    /// for them. What the operator may read is otherwise not theirs to have.
+    /// Whether pulls with [`Reach::Public`] use the operator's credentials at this registry: only if the operator
+    /// listed it for them. What the operator may read is otherwise not theirs to have.
     pub(crate) fn lends_login_for(&self, registry: &str) -> bool {
         self.registries.iter().flatten().any(|listed| listed == registry)
     }
@@ -105,9 +106,9 @@ pub enum Reach {
 
 /// Knows who uses images, from records of its own: nothing about users is written down here.
 pub trait Users: fmt::Debug + Send + Sync {
-    /// Everybody who uses an image now, by the digest of its manifest, in words such as `sandbox web`. Asked whenever images
-    /// are removed, listed or collected, so it must be quick, and must not ask the store of images anything. `None`: it
-    /// cannot be told now, so every image may be in use.
+    /// Everybody who uses an image now, by the digest of its manifest, in words such as `sandbox web`. Asked whenever
+    /// images are removed, listed or collected, so it must be quick, and must not ask the store of images anything.
+    /// `None`: it cannot be told now, so every image may be in use.
     ///
     /// Whoever begins to use an image holds an [`Image`](crate::Image) of it until this tells of them.
     fn of_images(&self) -> Option<BTreeMap<Digest, Vec<String>>>;

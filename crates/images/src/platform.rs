@@ -1,4 +1,4 @@
-//! Which of an image's builds is wanted.
+//! For which platform an image is built.
 
 use std::{fmt, str::FromStr};
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 pub struct Platform {
     pub os: String,
     pub architecture: String,
-    /// Any will do where none is named.
+    /// `None`: any.
     pub variant: Option<String>,
 }
 

@@ -39,7 +39,8 @@ const MARKED_SINCE: i64 = 8;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// All statements of this crate stay prepared.
 const CACHED_STATEMENTS: usize = 64;
-/// The write-ahead log is cut back to this many bytes after a checkpoint, so that one burst does not hold disk for ever.
+/// The write-ahead log is cut back to this many bytes after a checkpoint, so that one burst does not hold disk for
+/// ever.
 const MAX_IDLE_WAL_BYTES: i64 = 4 * 1024 * 1024;
 
 #[derive(Debug)]
@@ -214,8 +215,8 @@ impl Database {
     }
 }
 
-/// Gives the database another name, which ends with `suffix`, so that a new one can be made. Returns that name; none when
-/// there is no database.
+/// Gives the database another name, which ends with `suffix`, so that a new one can be made. Returns that name; none
+/// when there is no database.
 pub(crate) fn set_aside(home: &Path, suffix: &str) -> Result<Option<PathBuf>, StoreError> {
     let path = home.join(FILE_NAME);
     let aside = home.join(format!("{FILE_NAME}.{suffix}"));

@@ -1,8 +1,8 @@
 //! The home as its files tell it: manifests beside the files of sandboxes and volumes, and the mark that says which
 //! database belongs to them.
 //!
-//! A database may be missing, damaged or an old copy. Nothing is ever taken away on the word of one that is not known to be
-//! the home's own.
+//! A database may be missing, damaged or an old copy. Nothing is ever taken away on the word of one that is not known
+//! to be the home's own.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -74,8 +74,8 @@ pub trait Described: Serialize + DeserializeOwned {
 
     fn id(&self) -> &Self::Id;
 
-    /// Writes the manifest into `directory`, readable by its owner alone, unless it is there already. In one step: whoever
-    /// reads it sees the one before or this one.
+    /// Writes the manifest into `directory`, readable by its owner alone, unless it is there already. In one step:
+    /// whoever reads it sees the one before or this one.
     fn write_manifest(&self, directory: &Path) -> io::Result<()> {
         let path = directory.join(MANIFEST_FILE);
         let manifest = serde_json::to_vec(&Manifest { version: MANIFEST_VERSION, record: self })?;
@@ -201,7 +201,8 @@ fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Not synced: the page cache outlives the daemon, and the database that it stands beside is not synced at each write either.
+/// Not synced: the page cache outlives the daemon, and the database that it stands beside is not synced at each write
+/// either.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;

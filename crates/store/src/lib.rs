@@ -1,8 +1,8 @@
-//! What lasts: records of sandboxes, execs, keys, events and calls in SQLite, copies of some of them beside the files that
-//! they tell of, and the exec ledger in plain files.
+//! What lasts: records of sandboxes, execs, keys, events and calls in SQLite, copies of some of them beside the files
+//! that they tell of, and the exec ledger in plain files.
 //!
-//! [`Store`] is a façade over one blocking thread that owns the database. [`Ledger`] has no thread: its writes go to the
-//! page cache, which outlives the daemon.
+//! [`Store`] is a façade over one blocking thread that owns the database. [`Ledger`] has no thread: its writes go to
+//! the page cache, which outlives the daemon.
 #![forbid(unsafe_code)]
 
 mod calls;

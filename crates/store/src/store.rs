@@ -55,14 +55,14 @@ impl Store {
         Ok(Self { commands })
     }
 
-    /// Gives the database of a home another name, which ends with `suffix`. Returns that name; none when there is no database.
-    /// Nobody may have it open.
+    /// Gives the database of a home another name, which ends with `suffix`. Returns that name; none when there is no
+    /// database. Nobody may have it open.
     pub fn set_aside(home: &Path, suffix: &str) -> Result<Option<PathBuf>, StoreError> {
         database::set_aside(home, suffix)
     }
 
-    /// Whether the database is known to be the one that its home was last used with: not a new one, not an old copy, not
-    /// another home's. What it does not know of is no leftover otherwise.
+    /// Whether the database is known to be the one that its home was last used with: not a new one, not an old copy,
+    /// not another home's. What it does not know of is no leftover otherwise.
     pub async fn is_of_home(&self) -> Result<bool, StoreError> {
         self.run(|database| Ok(database.is_of_home)).await
     }
@@ -72,8 +72,8 @@ impl Store {
         self.run(Database::bind_to_home).await
     }
 
-    /// Fails with `RequestKnown` when the namespace has a sandbox for the same request id, else with `NameTaken` when it
-    /// has one of the same name.
+    /// Fails with `RequestKnown` when the namespace has a sandbox for the same request id, else with `NameTaken` when
+    /// it has one of the same name.
     pub async fn insert_sandbox(&self, record: SandboxRecord) -> Result<(), StoreError> {
         self.run(move |database| sandboxes::insert(database, &record)).await
     }

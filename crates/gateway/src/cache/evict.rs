@@ -4,7 +4,8 @@ use std::{fs, io, path::PathBuf, sync::PoisonError, time::SystemTime};
 
 use super::Cache;
 
-/// An eviction makes more room than is needed at once, so that not every new file pays for a look through the whole cache.
+/// An eviction makes more room than is needed at once, so that not every new file pays for a look through the whole
+/// cache.
 const KEPT_PERCENT: u64 = 90;
 
 struct Entry {
@@ -14,7 +15,7 @@ struct Entry {
 }
 
 impl Cache {
-    /// A file of `added` bytes came, in the place of one of `replaced`.
+    /// A file of `added` bytes replaced one of `replaced` bytes.
     pub(super) fn account(&self, added: u64, replaced: u64) -> io::Result<()> {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let now = match *used {

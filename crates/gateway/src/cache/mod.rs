@@ -7,8 +7,8 @@
 //!   index/<aa>/<hex>           a record in JSON, named by the SHA-256 of its key
 //! ```
 //!
-//! A name in `blobs` or `index` appears only by renaming a file that is whole and synced. The time of last use is the file's
-//! modification time; nothing about single files is held in memory.
+//! A name in `blobs` or `index` appears only by renaming a file that is whole and synced. The time of last use is the
+//! file's modification time; nothing about single files is held in memory.
 
 mod evict;
 
@@ -32,13 +32,13 @@ const MAX_RECORD_BYTES: u64 = 4 << 20;
 pub(crate) struct Cache {
     root: PathBuf,
     max_bytes: u64,
-    /// What stands on disk, in bytes; `None` until somebody counted.
+    /// Bytes on disk; `None` until they were counted.
     used: Mutex<Option<u64>>,
-    /// The lock is held as long as this is open.
+    /// Holds the lock while it is open.
     _lock: File,
 }
 
-/// A file that is being written. Dropped before it was kept, it vanishes.
+/// A file that is being written. It is removed when this is dropped before the file was kept.
 #[derive(Debug)]
 pub(crate) struct Draft {
     path: PathBuf,
@@ -109,7 +109,7 @@ impl Cache {
         Ok(sha256)
     }
 
-    /// An open blob and its size. It was used now, says its time.
+    /// An open blob and its size. Its modification time becomes now.
     pub(crate) fn blob(&self, sha256: &str) -> io::Result<Option<(File, u64)>> {
         open_used(&self.blob_path(sha256))
     }
@@ -160,7 +160,7 @@ fn beneath(directory: &Path, hex: &str) -> PathBuf {
 fn open_used(path: &Path) -> io::Result<Option<(File, u64)>> {
     match File::open(path) {
         Ok(file) => {
-            // A cache that cannot note its uses evicts in a worse order, and works.
+            // Without the time of last use the cache still works; it only evicts in a worse order.
             drop(file.set_modified(SystemTime::now()));
             let size = file.metadata()?.len();
             Ok(Some((file, size)))

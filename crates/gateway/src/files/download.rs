@@ -15,7 +15,7 @@ use hyper::{
 };
 use tokio::{sync::watch, time::timeout};
 
-use super::{Link, Place, Shared, Wanted, pace::Pace, sha256_of};
+use super::{DownloadSlot, FileRequest, Link, Shared, pace::Pace, sha256_of};
 use crate::{
     cache::Draft,
     config::shown,
@@ -23,14 +23,14 @@ use crate::{
     error::{Failure, FailureKind},
     pages::now,
     reply::blocking,
-    stats,
     upstream::Answer,
 };
 
-/// What is gathered before it is hashed and written, in bytes, while more is at hand.
+/// How many bytes are gathered before they are hashed and written, while more are at hand.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// How long a download goes on with nobody reading. A package manager that lost its patience comes back for the same file.
+/// How long a download goes on with nobody reading. A package manager that lost its patience comes back for the same
+/// file.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// How long a download waits for its place.
@@ -67,12 +67,12 @@ pub(super) struct Head {
 #[derive(Debug)]
 pub(super) struct Download {
     shared: Arc<Shared>,
-    wanted: Wanted,
+    wanted: FileRequest,
     key: String,
     progress: watch::Sender<Progress>,
-    /// Of `Shared::unfinished`, ours.
+    /// Our part of `Shared::unfinished`.
     unfinished: u64,
-    _place: Place,
+    _place: DownloadSlot,
 }
 
 impl Drop for Download {
@@ -91,9 +91,9 @@ struct Sink {
 impl Download {
     pub(super) fn new(
         shared: Arc<Shared>,
-        wanted: Wanted,
+        wanted: FileRequest,
         key: String,
-        place: Place,
+        place: DownloadSlot,
     ) -> (Self, watch::Receiver<Progress>) {
         let (progress, receiver) = watch::channel(Progress { written: 0, phase: Phase::Asking });
         (Self { shared, wanted, key, progress, unfinished: 0, _place: place }, receiver)
@@ -104,7 +104,7 @@ impl Download {
             Ok(phase) => phase,
             Err(failure) => {
                 if matches!(self.progress.borrow().phase, Phase::Coming(_)) {
-                    // The clients only see it break off; before that, the one who asked reports it.
+                    // The clients only see the body break off. An earlier failure is reported by whoever asked.
                     self.shared.counters.failed(&failure.detail);
                 }
                 Phase::Failed(failure)
@@ -120,11 +120,10 @@ impl Download {
             return Err(Failure::new(FailureKind::Busy, "too many downloads at a time"));
         };
         let answer = shared.upstream.ask(&self.wanted.ask, shared.upstream.patience().file).await?;
-        match answer.status {
+        match answer.status() {
             StatusCode::OK => self.receive(answer).await,
             StatusCode::NOT_MODIFIED => {
                 let etag = answer.header(ETAG).map(str::to_owned);
-                shared.upstream.done(answer);
                 self.touch(etag).await?;
                 Ok(Phase::Same)
             }
@@ -135,7 +134,7 @@ impl Download {
         }
     }
 
-    /// In the open, and from a host that nobody configured, only what a strong hash vouches for.
+    /// Without TLS, and from a host that nobody configured, only a file with a strong stated hash is fetched.
     fn check_address(&self) -> Result<(), Failure> {
         let url = &self.wanted.ask.url;
         let is_vouched = self.wanted.stated.as_ref().is_some_and(|stated| stated.algorithm.is_strong());
@@ -175,7 +174,6 @@ impl Download {
             }
             self.check_readers(&mut unread_since)?;
         }
-        self.shared.upstream.done(answer);
         self.keep(draft, sink).await?;
         Ok(Phase::Done(head))
     }
@@ -207,7 +205,7 @@ impl Download {
     }
 
     fn check_readers(&self, unread_since: &mut Option<Instant>) -> Result<(), Failure> {
-        // One receiver is the map's.
+        // The map holds one receiver.
         if self.progress.receiver_count() > 1 {
             *unread_since = None;
             return Ok(());
@@ -227,7 +225,7 @@ impl Download {
         let kept = tokio::task::spawn_blocking(move || {
             let (sha256, hex) = sink.hasher.finish();
             if let Some(failure) = mismatch(stated.as_ref(), &hex, &from) {
-                stats::add(&shared.counters.mismatches, 1);
+                shared.counters.count(|stats| stats.mismatches += 1);
                 return Err(failure);
             }
             shared.cache.keep_blob(draft, &sink.head.file, &sha256).map_err(disk)?;
@@ -241,7 +239,7 @@ impl Download {
         kept.await.map_err(|error| Failure::new(FailureKind::Disk, error.to_string()))?
     }
 
-    /// The link was looked at now.
+    /// Records that the link was checked just now.
     async fn touch(&self, etag: Option<String>) -> Result<(), Failure> {
         let shared = Arc::clone(&self.shared);
         let key = self.key.clone();
@@ -262,7 +260,7 @@ impl Download {
     }
 }
 
-/// Waits for a piece, and takes what else is already there.
+/// Waits for a chunk, and takes further ones that are already there.
 async fn next_batch(answer: &mut Answer) -> Result<Option<Vec<Bytes>>, Failure> {
     let Some(first) = answer.chunk().await? else { return Ok(None) };
     let mut size = first.len();

@@ -9,7 +9,7 @@ use std::{
     collections::HashMap,
     fs::File,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use hyper::{HeaderMap, Response};
@@ -23,38 +23,35 @@ use crate::{
     config::Manager,
     digest::{Algorithm, Stated},
     error::{Failure, FailureKind, Refusal},
+    missing::Missing,
     pages::now,
     reply::{Body, blocking},
-    stats::{self, Counters},
+    stats::Counters,
     upstream::{Ask, Upstream},
 };
 
-/// Downloads at a time. What is more waits.
+/// Downloads at a time. Any more wait.
 const MAX_DOWNLOADS: usize = 64;
 
-/// How long "not there" is remembered, and of how many files.
-const MISSING_FOR: Duration = Duration::from_secs(20);
-const MAX_MISSING: usize = 1024;
-
-/// A file that somebody wants.
+/// A request of a client for one file.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct FileRequest {
     /// For sentences: "the file six-1.0.tar.gz".
     pub(crate) what: String,
     pub(crate) ask: Ask,
     pub(crate) stated: Option<Stated>,
-    /// Whether a file of this address is asked for again once it was seen.
+    /// Whether the index is asked again for a file that is in the cache.
     pub(crate) change: Change,
     pub(crate) content_type: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// What it is called says what it is.
+    /// The name identifies the content.
     Never,
-    /// As pages are: it counts as it is while it is fresh.
+    /// As with pages: a copy is used while it is fresh.
     Sometimes,
-    /// Asked for every time whether it changed.
+    /// The index is asked each time whether it changed.
     Often,
 }
 
@@ -62,10 +59,10 @@ pub(crate) enum Change {
 pub(crate) struct Files {
     shared: Arc<Shared>,
     fresh_for: Duration,
-    missing: Mutex<HashMap<String, (Instant, Refusal)>>,
+    missing: Missing,
 }
 
-/// What downloads work with.
+/// What all downloads share.
 #[derive(Debug)]
 struct Shared {
     cache: Arc<Cache>,
@@ -77,7 +74,7 @@ struct Shared {
     unfinished: AtomicU64,
 }
 
-/// Which content an address or a stated hash has, where that is not in the hash itself.
+/// The content behind an address, or behind a stated hash that is not a SHA-256.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Link {
     sha256: String,
@@ -86,16 +83,17 @@ struct Link {
     checked_at: u64,
 }
 
-/// One of a client's downloads. It goes on without the client for a while, and counts as the client's for so long.
+/// A client's share of a download. The download outlives the client for a while, and counts as the client's for that
+/// time.
 #[derive(Debug)]
-struct Place {
+struct DownloadSlot {
     _permit: OwnedSemaphorePermit,
-    /// So that one who comes back finds its places as they are.
+    /// Keeps the client's count alive, so that a client that comes back finds it as it was.
     _client: Arc<Client>,
 }
 
 #[derive(Debug)]
-enum Found {
+enum FileSource {
     Whole(Whole),
     Coming(Arc<Head>, watch::Receiver<Progress>),
 }
@@ -123,28 +121,35 @@ impl Files {
             places: Semaphore::new(MAX_DOWNLOADS),
             unfinished: AtomicU64::new(0),
         };
-        Self { shared: Arc::new(shared), fresh_for, missing: Mutex::default() }
+        Self { shared: Arc::new(shared), fresh_for, missing: Missing::default() }
     }
 
     /// The answer to a client whose request had these headers.
     pub(crate) async fn get(
         &self,
         client: &Arc<Client>,
-        wanted: Wanted,
+        wanted: FileRequest,
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Refusal> {
         let content_type = wanted.content_type;
         let counters = &self.shared.counters;
         match self.find(client, wanted, range::is_reload(headers)).await? {
-            Found::Whole(whole) => Ok(reply::from_blob(whole, headers, content_type, counters)),
-            Found::Coming(head, progress) => Ok(reply::from_download(head, progress, content_type, counters)),
+            FileSource::Whole(whole) => Ok(reply::from_blob(whole, headers, content_type, counters)),
+            FileSource::Coming(head, progress) => {
+                Ok(reply::from_download(head, progress, content_type, counters))
+            }
         }
     }
 
-    async fn find(&self, client: &Arc<Client>, wanted: Wanted, is_reload: bool) -> Result<Found, Refusal> {
+    async fn find(
+        &self,
+        client: &Arc<Client>,
+        wanted: FileRequest,
+        is_reload: bool,
+    ) -> Result<FileSource, Refusal> {
         let key = key(&wanted);
         let Some(whole) = self.shared.look(&wanted, &key).await? else {
-            if let Some(refusal) = self.known_missing(&key) {
+            if let Some(refusal) = self.missing.get(&key) {
                 return Err(refusal);
             }
             return self.fetch(client, wanted, key, None).await;
@@ -158,7 +163,7 @@ impl Files {
             return Ok(self.hit(whole));
         }
         if self.shared.upstream.is_away(&wanted.ask.url) {
-            stats::add(&self.shared.counters.stale, 1);
+            self.shared.counters.count(|stats| stats.stale += 1);
             return Ok(self.hit(whole));
         }
         self.fetch(client, wanted, key, Some(whole)).await
@@ -167,20 +172,21 @@ impl Files {
     async fn fetch(
         &self,
         client: &Arc<Client>,
-        mut wanted: Wanted,
+        mut wanted: FileRequest,
         key: String,
         old: Option<Whole>,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<FileSource, Refusal> {
         if let Some(link) = old.as_ref().and_then(|whole| whole.link.as_ref()) {
             wanted.ask.etag.clone_from(&link.etag);
             wanted.ask.last_modified.clone_from(&link.last_modified);
         }
         let what = wanted.what.clone();
-        // Before there is a download that others join: who waits for a place of its own must not keep them from the file.
+        // Before there is a download that others join: who waits for a place of its own must not keep them from the
+        // file.
         let Ok(place) = Arc::clone(&client.downloads).acquire_owned().await else {
             return Err(Failure::new(FailureKind::Busy, "the gateway ends").told(&what));
         };
-        let place = Place { _permit: place, _client: Arc::clone(client) };
+        let place = DownloadSlot { _permit: place, _client: Arc::clone(client) };
         let mut progress = self.shared.join(wanted, &key, place);
         let phase = match progress.wait_for(|progress| !matches!(progress.phase, Phase::Asking)).await {
             Ok(now) => now.phase.clone(),
@@ -190,13 +196,13 @@ impl Files {
         };
         match (phase, old) {
             (Phase::Coming(head) | Phase::Done(head), _) => {
-                stats::add(&self.shared.counters.misses, 1);
-                Ok(Found::Coming(head, progress))
+                self.shared.counters.count(|stats| stats.misses += 1);
+                Ok(FileSource::Coming(head, progress))
             }
             (Phase::Same, Some(whole)) => Ok(self.hit(whole)),
             (Phase::Failed(failure), Some(whole)) if failure.is_passing() => {
                 self.shared.counters.failed(&failure.detail);
-                stats::add(&self.shared.counters.stale, 1);
+                self.shared.counters.count(|stats| stats.stale += 1);
                 Ok(self.hit(whole))
             }
             (Phase::Failed(failure), _) => Err(self.failed(&key, &what, &failure)),
@@ -208,36 +214,24 @@ impl Files {
         }
     }
 
-    fn hit(&self, whole: Whole) -> Found {
-        stats::add(&self.shared.counters.hits, 1);
-        Found::Whole(whole)
+    fn hit(&self, whole: Whole) -> FileSource {
+        self.shared.counters.count(|stats| stats.hits += 1);
+        FileSource::Whole(whole)
     }
 
     fn failed(&self, key: &str, what: &str, failure: &Failure) -> Refusal {
         let refusal = failure.told(what);
         if let FailureKind::Status(404 | 410) = failure.kind {
-            let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-            missing.retain(|_, (since, _)| since.elapsed() < MISSING_FOR);
-            if missing.len() < MAX_MISSING {
-                missing.insert(key.to_owned(), (Instant::now(), refusal.clone()));
-            }
+            self.missing.insert(key, &refusal);
         } else {
             self.shared.counters.failed(&failure.detail);
         }
         refusal
     }
-
-    fn known_missing(&self, key: &str) -> Option<Refusal> {
-        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        missing
-            .get(key)
-            .filter(|(since, _)| since.elapsed() < MISSING_FOR)
-            .map(|(_, refusal)| refusal.clone())
-    }
 }
 
 impl Shared {
-    async fn look(self: &Arc<Self>, wanted: &Wanted, key: &str) -> Result<Option<Whole>, Refusal> {
+    async fn look(self: &Arc<Self>, wanted: &FileRequest, key: &str) -> Result<Option<Whole>, Refusal> {
         let shared = Arc::clone(self);
         let direct = sha256_of(wanted).map(str::to_owned);
         let key = key.to_owned();
@@ -256,7 +250,12 @@ impl Shared {
     }
 
     /// The download of this file: the one under way, or a new one.
-    fn join(self: &Arc<Self>, wanted: Wanted, key: &str, place: Place) -> watch::Receiver<Progress> {
+    fn join(
+        self: &Arc<Self>,
+        wanted: FileRequest,
+        key: &str,
+        place: DownloadSlot,
+    ) -> watch::Receiver<Progress> {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(progress) = under_way.get(key) {
             return progress.clone();
@@ -269,9 +268,9 @@ impl Shared {
     }
 }
 
-/// A strong hash that a page stated is a name by itself, wherever the file comes from. A weak one or none counts for one address
-/// of one manager only.
-fn key(wanted: &Wanted) -> String {
+/// A strong hash that a page states names the file wherever it comes from. With a weak hash or none, the name holds for
+/// one address and one manager.
+fn key(wanted: &FileRequest) -> String {
     let Ask { manager, url, .. } = &wanted.ask;
     match &wanted.stated {
         Some(stated) if stated.algorithm.is_strong() && is_by_page(wanted) => {
@@ -282,12 +281,12 @@ fn key(wanted: &Wanted) -> String {
     }
 }
 
-/// With apt it is the client that states the hash, and it could name anything that others fetched.
-fn is_by_page(wanted: &Wanted) -> bool {
+/// Not with apt: there the client states the hash, and could name anything that others fetched.
+fn is_by_page(wanted: &FileRequest) -> bool {
     wanted.ask.manager != Manager::Apt
 }
 
-fn sha256_of(wanted: &Wanted) -> Option<&str> {
+fn sha256_of(wanted: &FileRequest) -> Option<&str> {
     wanted
         .stated
         .as_ref()

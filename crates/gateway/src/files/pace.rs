@@ -1,4 +1,4 @@
-//! A download that only drips is ended: it would hold its place for an hour.
+//! A download that only drips is ended: it would hold its slot for an hour.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ impl Pace {
         Self { since: now, bytes: 0 }
     }
 
-    /// So many bytes came. Whether that is still fast enough.
+    /// Counts `bytes` that came; whether that is still fast enough.
     pub(super) fn is_kept(&mut self, bytes: u64, now: Instant) -> bool {
         self.bytes += bytes;
         if now.saturating_duration_since(self.since) < WINDOW {

@@ -8,12 +8,13 @@ use hyper::{
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Share {
     Whole,
-    /// From, and up to but not with.
+    /// From the first offset up to, and excluding, the second.
     Part(u64, u64),
     Nothing,
 }
 
-/// What of a file of `size` bytes is asked for. What is not understood asks for the whole, as HTTP allows.
+/// Which part of a file of `size` bytes the client asks for. A range that is not understood means the whole file, as
+/// HTTP allows.
 pub(super) fn share(headers: &HeaderMap, size: u64, etag: &str, last_modified: Option<&str>) -> Share {
     let Some(range) = text(headers, RANGE) else { return Share::Whole };
     if text(headers, IF_RANGE).is_some_and(|seen| seen != etag && Some(seen) != last_modified) {
@@ -42,7 +43,7 @@ pub(super) fn is_known(headers: &HeaderMap, etag: &str, last_modified: Option<&s
     if let Some(seen) = text(headers, IF_NONE_MATCH) {
         return seen.split(',').any(|one| one.trim() == etag || one.trim() == "*");
     }
-    // Only the very time that we told: anything else was another file.
+    // Only the exact time that we sent: any other belongs to another file.
     last_modified.is_some() && text(headers, IF_MODIFIED_SINCE) == last_modified
 }
 

@@ -59,7 +59,7 @@ pub(super) fn from_blob(
     response
 }
 
-/// Whole and in order only: a client that would like ranges is not told that there are any, and takes it all.
+/// The whole file, in order: ranges are not offered while it is being downloaded.
 pub(super) fn from_download(
     head: Arc<Head>,
     progress: watch::Receiver<Progress>,
@@ -79,8 +79,8 @@ pub(super) fn from_download(
     response
 }
 
-/// What is written, as it is written. The last byte is held back until the whole is verified, so that nothing false can ever be
-/// complete.
+/// What is written, as it is written. The last byte is held back until the whole is verified, so that nothing false can
+/// ever be complete.
 fn follow(
     head: Arc<Head>,
     progress: watch::Receiver<Progress>,

@@ -1,4 +1,4 @@
-//! apt: where the host's packages come from, in both ways of writing it.
+//! apt: where the host's packages come from, in both file formats.
 
 use std::{
     collections::BTreeMap,
@@ -22,11 +22,11 @@ pub struct AptSource {
     /// May hold credentials.
     pub uri: Url,
     pub suites: Vec<String>,
-    /// None for a repository that is flat.
+    /// Empty for a flat repository.
     pub components: Vec<String>,
     pub architectures: Vec<String>,
     pub signed_by: Option<SignedBy>,
-    /// The operator takes it without a signature.
+    /// The operator accepts it without a signature.
     pub is_trusted: bool,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for AptSource {
     }
 }
 
-/// Whose signature counts.
+/// Who must have signed the repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignedBy {
     /// Paths of key files on the host, or fingerprints.
@@ -52,8 +52,8 @@ pub enum SignedBy {
 }
 
 impl AptSource {
-    /// The same source as a sandbox sees it, in the form of a `*.sources` file. `gateway` is where the sandbox finds the gateway,
-    /// such as `http://127.0.0.1:3143`.
+    /// The same source as a sandbox sees it, in the form of a `*.sources` file. `gateway` is where the sandbox finds
+    /// the gateway, such as `http://127.0.0.1:3143`.
     pub fn stanza(&self, gateway: &str) -> String {
         let mut out =
             format!("Types: deb\nURIs: {gateway}/apt/{}\nSuites: {}\n", self.number, self.suites.join(" "));

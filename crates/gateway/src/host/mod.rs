@@ -1,7 +1,9 @@
-//! What the host itself uses for its packages, so that its mirrors, proxies and credentials work for sandboxes without being told twice.
+//! What the host itself uses for its packages, so that its mirrors, proxies and credentials work for sandboxes without
+//! being told twice.
 //!
-//! Everything is read from texts by pure functions; only [`HostPackages::read`] looks at the real host. What is wrong or not
-//! supported is left aside with a note, never an error: a strange line in a file of the host must not stop a daemon.
+//! Everything is read from texts by pure functions; only [`HostPackages::read`] looks at the real host. What is wrong
+//! or not supported is left aside with a note, never an error: a strange line in a file of the host must not stop a
+//! daemon.
 
 mod apt;
 mod apt_conf;
@@ -23,7 +25,7 @@ use crate::config::{Credential, GatewayConfig, Proxies, shown};
 /// Largest file of settings that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What the host uses. Nothing set: the field is empty.
+/// What the host uses. A field is empty if the host does not set it.
 #[derive(Clone, Default)]
 pub struct HostPackages {
     /// May hold credentials.
@@ -98,7 +100,7 @@ impl GatewayConfig {
     }
 }
 
-/// A host, real or told.
+/// A host, real or made up by a test.
 struct Host<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
     text: &'a dyn Fn(&Path) -> Option<String>,
@@ -108,7 +110,7 @@ struct Host<'a> {
 }
 
 impl Host<'_> {
-    /// The first of these variables that says something.
+    /// The first of these variables that is set and not empty.
     fn env(&self, names: &[&str]) -> Option<String> {
         names
             .iter()

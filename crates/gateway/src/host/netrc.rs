@@ -1,4 +1,4 @@
-//! `~/.netrc`: who the host is at its indexes.
+//! `~/.netrc`: the host's credentials at its indexes.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -46,7 +46,7 @@ fn parse(text: &str) -> Vec<Credential> {
                     entry.insert(key, value);
                 }
             }
-            // `default` has no host; a macro's words are none of ours.
+            // `default` has no host, and macros are not for us.
             Some(_) => {}
         }
     }

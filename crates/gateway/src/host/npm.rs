@@ -8,7 +8,7 @@ use url::Url;
 use super::{Host, HostPackages};
 use crate::config::{Credential, Manager};
 
-/// From the weakest.
+/// In ascending precedence.
 const GLOBAL: &[&str] = &["/usr/etc/npmrc", "/usr/local/etc/npmrc", "/etc/npmrc"];
 
 pub(super) fn read(host: &Host<'_>, found: &mut HostPackages) {

@@ -48,7 +48,7 @@ fn paths(host: &Host<'_>) -> Vec<PathBuf> {
     paths
 }
 
-/// A setting in `[install]`, which is the more particular, or `[global]`.
+/// A setting in `[install]`, which takes precedence, or `[global]`.
 fn setting(text: &str, wanted: &str) -> Option<String> {
     let mut section = String::new();
     let mut values: [Option<String>; 2] = [None, None];
@@ -59,7 +59,7 @@ fn setting(text: &str, wanted: &str) -> Option<String> {
             continue;
         }
         if line.starts_with(char::is_whitespace) {
-            // A value that goes on. Only the first line can be an address that is alone.
+            // A continued value. Only its first line can be the index.
             if let Some(value) =
                 open.and_then(|place| values[place].as_mut()).filter(|value| value.is_empty())
             {

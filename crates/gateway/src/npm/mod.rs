@@ -92,7 +92,7 @@ pub(crate) async fn tarball(
     let named = found
         .map_err(|error| Refusal::disk(&inner.counters, &error))?
         .ok_or_else(|| Refusal::not_found(format!("The package {package} has no file {file:?}.")))?;
-    let wanted = files::Wanted {
+    let wanted = files::FileRequest {
         what: format!("the file {file}"),
         ask: ask(named.url, "*/*", false),
         change: if named.stated.is_some() { Change::Never } else { Change::Sometimes },
@@ -113,7 +113,7 @@ async fn known(inner: &Inner, client: &Client, package: &str) -> Result<Page, Re
     inner.pages.get_any_age(client, wanted(inner, package, Detail::Abbreviated)).await
 }
 
-fn wanted(inner: &Inner, package: &str, detail: Detail) -> pages::Wanted {
+fn wanted(inner: &Inner, package: &str, detail: Detail) -> pages::PageRequest {
     let mut url = inner.npm_registry.clone();
     url.set_path(&format!("{}{}", url.path(), utf8_percent_encode(package, IN_PATH)));
     let accept = match detail {
@@ -121,7 +121,7 @@ fn wanted(inner: &Inner, package: &str, detail: Detail) -> pages::Wanted {
         Detail::Full => FULL,
     };
     let name = package.to_owned();
-    pages::Wanted {
+    pages::PageRequest {
         key: format!("npm {detail:?} {} {package}", inner.npm_registry),
         what: format!("the package {package}"),
         ask: ask(url, accept, true),

@@ -2,25 +2,21 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Write as _};
 
+use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::page::{Metadata, PipFile, Project, Yanked};
 
-/// Most attributes that are looked at in one tag.
-const MAX_ATTRIBUTES: usize = 64;
-
-type Attributes = BTreeMap<String, String>;
-
 pub(super) fn read(text: &str, page: &Url) -> Project {
     let mut base = page.clone();
     let mut project = Project::default();
-    for (name, attributes) in tags(text) {
-        let Some(href) = attributes.get("href") else { continue };
-        match name.as_str() {
-            "base" => base = page.join(href.trim()).unwrap_or(base),
-            "a" => {
-                if let Some(file) = file(&base, href.trim(), &attributes) {
+    for tag in tags(text) {
+        let Some(href) = value(&tag, "href") else { continue };
+        match tag.name.as_slice() {
+            b"base" => base = page.join(href.trim()).unwrap_or(base),
+            b"a" => {
+                if let Some(file) = file(&base, href.trim(), &tag) {
                     project.push(file);
                 }
             }
@@ -30,19 +26,19 @@ pub(super) fn read(text: &str, page: &Url) -> Project {
     project
 }
 
-fn file(base: &Url, href: &str, attributes: &Attributes) -> Option<PipFile> {
+fn file(base: &Url, href: &str, tag: &StartTag<()>) -> Option<PipFile> {
     let mut url = base.join(href).ok()?;
     let hashes = url.fragment().map(fragment_hashes).unwrap_or_default();
     url.set_fragment(None);
     let last = url.path_segments()?.next_back()?;
     let filename = percent_decode_str(last).decode_utf8().ok()?.into_owned();
-    let metadata = attributes.get("data-core-metadata").or_else(|| attributes.get("data-dist-info-metadata"));
+    let metadata = value(tag, "data-core-metadata").or_else(|| value(tag, "data-dist-info-metadata"));
     Some(PipFile {
         filename,
         url,
         hashes,
-        requires_python: attributes.get("data-requires-python").cloned(),
-        yanked: attributes.get("data-yanked").map(|reason| match reason.as_str() {
+        requires_python: value(tag, "data-requires-python").map(Cow::into_owned),
+        yanked: value(tag, "data-yanked").map(|reason| match reason.as_ref() {
             "" => Yanked::Is(true),
             reason => Yanked::Because(reason.to_owned()),
         }),
@@ -125,124 +121,19 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// The opening tags of a page with their attributes: names in lower case, values without entities.
-fn tags(text: &str) -> impl Iterator<Item = (String, Attributes)> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        loop {
-            rest = &rest[rest.find('<')? + 1..];
-            if let Some(comment) = rest.strip_prefix("!--") {
-                rest = after(comment, "-->");
-                continue;
-            }
-            if !rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
-                continue;
-            }
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
-            let name = rest[..end].to_ascii_lowercase();
-            let (attributes, behind) = attributes(&rest[end..]);
-            rest = behind;
-            if matches!(name.as_str(), "script" | "style") {
-                // What stands in them is not HTML. Their end is a tag, which the next turn passes over.
-                rest = &rest[find_ignoring_case(rest, &format!("</{name}")).unwrap_or(rest.len())..];
-            }
-            return Some((name, attributes));
-        }
+/// The opening tags of a page. What stands in comments and scripts is not HTML.
+fn tags(text: &str) -> impl Iterator<Item = StartTag<()>> {
+    let mut emitter = DefaultEmitter::default();
+    emitter.naively_switch_states(true);
+    Tokenizer::new_with_emitter(text, emitter).flatten().filter_map(|token| match token {
+        Token::StartTag(tag) => Some(tag),
+        _ => None,
     })
 }
 
-/// Up to the `>` that ends the tag, and what is behind it.
-fn attributes(mut rest: &str) -> (Attributes, &str) {
-    let mut found = Attributes::new();
-    loop {
-        rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '/');
-        if rest.is_empty() {
-            return (found, rest);
-        }
-        if let Some(behind) = rest.strip_prefix('>') {
-            return (found, behind);
-        }
-        let is_end = |c: char| c.is_ascii_whitespace() || matches!(c, '=' | '>' | '/');
-        // A name may begin with "="; it is a strange name then, but the scan goes on.
-        let end = rest.char_indices().skip(1).find(|(_, c)| is_end(*c)).map_or(rest.len(), |(at, _)| at);
-        let name = rest[..end].to_ascii_lowercase();
-        rest = rest[end..].trim_start();
-        let mut value = Cow::Borrowed("");
-        if let Some(behind) = rest.strip_prefix('=') {
-            let (raw, behind) = value_of(behind.trim_start());
-            value = unescaped(raw);
-            rest = behind;
-        }
-        if found.len() < MAX_ATTRIBUTES {
-            found.entry(name).or_insert_with(|| value.into_owned());
-        }
-    }
-}
-
-fn value_of(text: &str) -> (&str, &str) {
-    for quote in ['"', '\''] {
-        if let Some(quoted) = text.strip_prefix(quote) {
-            return quoted.split_once(quote).unwrap_or((quoted, ""));
-        }
-    }
-    let end = text.find(|c: char| c.is_ascii_whitespace() || c == '>').unwrap_or(text.len());
-    text.split_at(end)
-}
-
-fn unescaped(text: &str) -> Cow<'_, str> {
-    if !text.contains('&') {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('&') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        match entity(rest) {
-            Some((c, length)) => {
-                out.push(c);
-                rest = &rest[length..];
-            }
-            None => {
-                out.push('&');
-                rest = &rest[1..];
-            }
-        }
-    }
-    out.push_str(rest);
-    Cow::Owned(out)
-}
-
-/// The character that an entity at the beginning of `text` stands for, and the entity's length.
-fn entity(text: &str) -> Option<(char, usize)> {
-    let end = text.bytes().take(12).position(|byte| byte == b';')?;
-    let name = text.get(1..end)?;
-    let c = match name {
-        "amp" => '&',
-        "lt" => '<',
-        "gt" => '>',
-        "quot" => '"',
-        "apos" => '\'',
-        "nbsp" => '\u{a0}',
-        "plus" => '+',
-        _ => {
-            let number = name.strip_prefix('#')?;
-            let code = match number.strip_prefix(['x', 'X']) {
-                Some(hex) => u32::from_str_radix(hex, 16).ok()?,
-                None => number.parse().ok()?,
-            };
-            char::from_u32(code)?
-        }
-    };
-    Some((c, end + 1))
-}
-
-fn after<'a>(text: &'a str, mark: &str) -> &'a str {
-    text.split_once(mark).map_or("", |(_, behind)| behind)
-}
-
-fn find_ignoring_case(text: &str, lower: &str) -> Option<usize> {
-    text.as_bytes().windows(lower.len()).position(|window| window.eq_ignore_ascii_case(lower.as_bytes()))
+/// The value of an attribute, without entities.
+fn value<'a>(tag: &'a StartTag<()>, name: &str) -> Option<Cow<'a, str>> {
+    tag.attributes.get(name.as_bytes()).map(|value| String::from_utf8_lossy(value))
 }
 
 #[cfg(test)]
@@ -329,8 +220,9 @@ mod tests {
             names("<!-- <a href=a-1.zip> --><script>'<a href=b-1.zip>'</SCRIPT><a href=c-1.zip>"),
             ["c-1.zip"]
         );
-        assert_eq!(names("<abbr href=a-1.zip><a href=b-1.zip"), ["b-1.zip"]);
-        assert_eq!(names("<a href=\"a-1.zip"), ["a-1.zip"], "as browsers would, or not at all");
+        assert_eq!(names("<abbr href=a-1.zip><a href=b-1.zip>"), ["b-1.zip"]);
+        assert!(names("<a href=b-1.zip").is_empty(), "a tag without an end is none, as in browsers");
+        assert!(names("<a href=\"a-1.zip").is_empty());
         for text in [
             "<",
             "<a",

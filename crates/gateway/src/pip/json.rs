@@ -89,7 +89,7 @@ pub(super) fn read(body: &[u8], base: &Url) -> Result<Project, String> {
     }
     let mut project = Project { files: Vec::new(), versions: page.versions, status: page.status };
     for file in page.files {
-        // One link that is none must not hide the others.
+        // One broken link must not hide the others.
         let Ok(mut url) = base.join(&file.url) else { continue };
         url.set_fragment(None);
         let metadata = file.core_metadata.or(file.dist_info_metadata).or(file.data_dist_info_metadata);

@@ -72,7 +72,7 @@ pub(crate) async fn file(
         .map_err(|error| Refusal::disk(&inner.counters, &error))?
         .ok_or_else(|| Refusal::not_found(format!("The project {project} has no file {file:?}.")))?;
     let change = if named.stated.is_some() { Change::Never } else { Change::Sometimes };
-    let wanted = files::Wanted {
+    let wanted = files::FileRequest {
         what: format!("the file {file}"),
         ask: ask(named.url, "*/*", false),
         stated: named.stated,
@@ -82,12 +82,12 @@ pub(crate) async fn file(
     inner.files.get(client, wanted, headers).await
 }
 
-fn wanted(inner: &Inner, project: &str) -> pages::Wanted {
+fn wanted(inner: &Inner, project: &str) -> pages::PageRequest {
     let mut url = inner.pip_index.clone();
     // The name is normalised: letters, digits and single dashes.
     url.set_path(&format!("{}{project}/", url.path()));
     let name = project.to_owned();
-    pages::Wanted {
+    pages::PageRequest {
         key: format!("pip {} {project}", inner.pip_index),
         what: format!("the project {project}"),
         ask: ask(url, ACCEPTED, true),

@@ -43,7 +43,7 @@ pub(super) struct PipFile {
     pub(super) upload_time: Option<String>,
 }
 
-/// `true`, or why.
+/// `true`, or the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Yanked {

@@ -1,9 +1,10 @@
-//! Who the host is at its indexes, and to which requests that is said: those of the index's own manager, below the index's own path.
+//! Who the host is at its indexes, and to which requests that is said: those of the index's own manager, below the
+//! index's own path.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::connect::basic;
 use crate::config::{Credential, Manager};
 
 /// The last part of the path of a Python index, beside which its files lie.
@@ -64,6 +65,16 @@ impl Grants {
     }
 }
 
+/// `Basic …` for the credentials in a URL.
+fn basic(url: &Url) -> Option<String> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let user = percent_decode_str(url.username()).decode_utf8_lossy();
+    let password = percent_decode_str(url.password().unwrap_or_default()).decode_utf8_lossy();
+    Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
+}
+
 /// Plain `..` is resolved in every address; what a server may take for it after decoding is not.
 fn leads_up(path: &str) -> bool {
     let decoded = percent_decode_str(path).collect::<Vec<u8>>();
@@ -78,6 +89,13 @@ mod tests {
 
     fn url(text: &str) -> Url {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn credentials_of_a_url_become_a_header() {
+        let with_credentials = url("https://me%40corp:a%3Ab@index.example/");
+        assert_eq!(basic(&with_credentials).unwrap(), format!("Basic {}", STANDARD.encode("me@corp:a:b")));
+        assert_eq!(basic(&url("https://index.example/")), None);
     }
 
     #[test]

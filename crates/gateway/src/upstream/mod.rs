@@ -1,8 +1,8 @@
-//! Requests to indexes: guarded, bounded in time, with connections that are used again.
+//! Requests to indexes: guarded and bounded in time.
 
-mod connect;
+mod clients;
 mod grants;
-mod guard;
+mod proxy;
 
 use std::{
     collections::HashMap,
@@ -11,70 +11,39 @@ use std::{
 };
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
+use downloads::{Guard, Refused};
 use hyper::{
-    HeaderMap, Method, Request, Response, StatusCode, Uri,
-    body::Incoming,
-    client::conn::http1::{self, SendRequest},
+    StatusCode,
     header::{
-        ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
-        IF_NONE_MATCH, LOCATION, PROXY_AUTHORIZATION, USER_AGENT,
+        ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+        LOCATION,
     },
 };
-use hyper_util::rt::TokioIo;
+use reqwest::{Method, Request, Response};
 use tokio::time::{self, timeout};
 use url::Url;
 
-use self::{
-    connect::{Tls, basic, connect, proxy_for},
-    grants::Grants,
-    guard::Guard,
-};
+use self::{clients::Clients, grants::Grants};
 use crate::{
-    config::{GatewayConfig, Manager, Patience, Proxies, bare, shown},
+    config::{GatewayConfig, Manager, Patience, bare, shown},
     error::{Failure, FailureKind, GatewayError},
-    stats::{self, Counters},
+    stats::Counters,
 };
 
 const MAX_REDIRECTS: usize = 5;
 
-/// Idle connections that are kept, in all and how long.
-const MAX_IDLE: usize = 8;
-const IDLE_FOR: Duration = Duration::from_secs(30);
-
-/// Largest head of an answer, in bytes, and most headers in it.
-const MAX_HEAD_BYTES: usize = 64 << 10;
-const MAX_HEADERS: usize = 128;
-
 /// Indexes that are remembered as being away.
 const MAX_AWAY: usize = 64;
 
-const AGENT: &str = concat!("warren-gateway/", env!("CARGO_PKG_VERSION"));
-
-type Sender = SendRequest<Empty<Bytes>>;
-
-/// Which connections are alike: scheme, host and port of the far end, the proxy on the way, and whether the address was allowed
-/// to be anywhere.
-type Way = (String, Option<String>, bool);
-
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    guard: Guard,
-    proxies: Proxies,
-    apt_proxy: Option<Url>,
+    /// By manager: the indexes that are configured for it, and what the operator added for all.
+    guards: [Guard; Manager::ALL.len()],
     grants: Grants,
+    clients: Clients,
     patience: Patience,
-    tls: Tls,
-    idle: Mutex<Vec<Idle>>,
     away: Mutex<HashMap<String, Instant>>,
     counters: Arc<Counters>,
-}
-
-#[derive(Debug)]
-struct Idle {
-    way: Way,
-    sender: Sender,
-    since: Instant,
 }
 
 /// One question to an index.
@@ -85,7 +54,7 @@ pub(crate) struct Ask {
     /// Whether the body may come compressed. Files must not.
     pub(crate) may_compress: bool,
     pub(crate) manager: Manager,
-    /// Only if it changed since: the validators of what we have.
+    /// The validators of the copy that we have: the index is to answer only if it changed.
     pub(crate) etag: Option<String>,
     pub(crate) last_modified: Option<String>,
 }
@@ -93,43 +62,34 @@ pub(crate) struct Ask {
 /// An answer, redirects followed.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
+    response: Response,
     /// Where it came from in the end.
     pub(crate) url: Url,
-    body: Incoming,
     deadline: time::Instant,
     silence: Duration,
     counters: Arc<Counters>,
-    /// Goes back among the idle ones when the body has ended.
-    connection: Option<(Way, Sender)>,
 }
 
 impl Upstream {
     pub(crate) fn new(config: &GatewayConfig, counters: Arc<Counters>) -> Result<Self, GatewayError> {
-        let mut guard = Guard::default();
+        let mut guards = Manager::ALL.map(|_| Guard::default());
         let mut grants = Grants::default();
         let indexes = [(Manager::Pip, &config.pip_index), (Manager::Npm, &config.npm_registry)];
         let sources = config.apt_sources.iter().map(|url| (Manager::Apt, url));
         for (manager, url) in indexes.into_iter().chain(sources) {
-            guard.trust(manager, url);
+            guards[manager as usize].allow(url.host_str().unwrap_or_default(), url.port_or_known_default());
             grants.add(manager, url, &config.credentials);
         }
         for name in &config.also_reach {
-            guard.trust_named(name);
-        }
-        for proxy in [&config.apt_proxy, &config.proxies.http, &config.proxies.https].into_iter().flatten() {
-            crate::config::base(proxy)?;
+            let (host, port) = host_and_port(name);
+            guards.iter_mut().for_each(|guard| guard.allow(host, port));
         }
         Ok(Self {
-            guard,
-            proxies: config.proxies.clone(),
-            apt_proxy: config.apt_proxy.clone(),
+            guards,
             grants,
+            clients: Clients::new(config)?,
             patience: config.patience,
-            tls: Tls::default(),
-            idle: Mutex::new(Vec::new()),
-            away: Mutex::new(HashMap::new()),
+            away: Mutex::default(),
             counters,
         })
     }
@@ -146,7 +106,7 @@ impl Upstream {
 
     /// Whether the operator configured this very host and port.
     pub(crate) fn is_trusted(&self, manager: Manager, url: &Url) -> bool {
-        self.guard.is_trusted(manager, url)
+        self.guards[manager as usize].is_named(url)
     }
 
     /// Asks, and follows redirects. Any status but a redirect is an answer.
@@ -154,7 +114,7 @@ impl Upstream {
         let deadline = time::Instant::now() + whole;
         let outcome = time::timeout_at(deadline, self.ask_until(ask, deadline))
             .await
-            .unwrap_or_else(|_elapsed| Err(timed_out(format!("no answer from {}", shown(&ask.url)))));
+            .unwrap_or_else(|_elapsed| Err(no_answer(&ask.url)));
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         match &outcome {
             Err(failure) if failure.is_absence() => {
@@ -174,19 +134,19 @@ impl Upstream {
     async fn ask_until(&self, ask: &Ask, deadline: time::Instant) -> Result<Answer, Failure> {
         let mut url = bare(&ask.url);
         for _ in 0..=MAX_REDIRECTS {
-            let answer = self.ask_once(ask, &url, deadline).await?;
-            let place = match answer.status.as_u16() {
-                301 | 302 | 303 | 307 | 308 => answer.headers.get(LOCATION),
-                _ => return Ok(answer),
+            let response = self.ask_once(ask, &url).await?;
+            let location = match response.status().as_u16() {
+                301 | 302 | 303 | 307 | 308 => response.headers().get(LOCATION),
+                _ => {
+                    let (silence, counters) = (self.patience.silence, Arc::clone(&self.counters));
+                    return Ok(Answer { response, url, deadline, silence, counters });
+                }
             };
-            let place = place.and_then(|place| place.to_str().ok()).unwrap_or_default();
+            let location = location.and_then(|location| location.to_str().ok()).unwrap_or_default();
             let next = url
-                .join(place)
+                .join(location)
                 .map_err(|error| garbled(format!("{} redirects to no address: {error}", shown(&url))))?;
-            if url.scheme() == "https"
-                && next.scheme() == "http"
-                && !self.guard.is_trusted(ask.manager, &next)
-            {
+            if url.scheme() == "https" && next.scheme() == "http" && !self.is_trusted(ask.manager, &next) {
                 let detail = format!("{} redirects to {} without TLS", shown(&url), shown(&next));
                 return Err(Failure::new(FailureKind::Forbidden, detail));
             }
@@ -195,173 +155,103 @@ impl Upstream {
         Err(garbled(format!("{} redirects more than {MAX_REDIRECTS} times", shown(&ask.url))))
     }
 
-    async fn ask_once(&self, ask: &Ask, url: &Url, deadline: time::Instant) -> Result<Answer, Failure> {
-        if let Some(reason) = self.guard.refusal(ask.manager, url) {
-            return Err(Failure::new(
-                FailureKind::Forbidden,
-                format!("{} is not asked: {reason}", shown(url)),
-            ));
-        }
-        let proxy = match (ask.manager, &self.apt_proxy) {
-            (Manager::Apt, Some(proxy)) => Some(proxy),
-            _ => proxy_for(&self.proxies, url),
-        };
-        let is_trusted = self.guard.is_trusted(ask.manager, url);
-        let way = (origin(url), proxy.map(|proxy| proxy.to_string()), is_trusted);
-        // An idle connection may have been closed by the far end just now: then, and only then, a second try on a new one.
-        while let Some(sender) = self.take_idle(&way) {
-            match self.send(ask, url, proxy, sender).await {
-                Ok((sender, response)) => return Ok(self.answer(url, response, deadline, way, sender)),
-                Err(failure) if failure.kind == FailureKind::Unreachable => {}
-                Err(failure) => return Err(failure),
+    async fn ask_once(&self, ask: &Ask, url: &Url) -> Result<Response, Failure> {
+        let refused = |refused| forbidden(url, &refused);
+        self.guards[ask.manager as usize].check(url).map_err(refused)?;
+        let is_trusted = self.is_trusted(ask.manager, url);
+        let client = self.clients.choose(ask.manager, url, is_trusted).await.map_err(refused)?;
+        let mut is_repeated = false;
+        loop {
+            self.counters.count(|stats| stats.upstream_requests += 1);
+            let sent = timeout(self.patience.answer, client.execute(self.request(ask, url))).await;
+            match sent.map_err(|_elapsed| no_answer(url))? {
+                Ok(response) => return Ok(response),
+                // An idle connection may have been closed by the far end just now.
+                Err(error) if !is_repeated && is_closed(&error) => is_repeated = true,
+                Err(error) => return Err(failed(url, error)),
             }
         }
-        let sender = self.open(url, proxy, is_trusted).await?;
-        let (sender, response) = self.send(ask, url, proxy, sender).await?;
-        Ok(self.answer(url, response, deadline, way, sender))
     }
 
-    async fn open(&self, url: &Url, proxy: Option<&Url>, is_trusted: bool) -> Result<Sender, Failure> {
-        let connecting = connect(&self.tls, url, proxy, is_trusted);
-        let stream = timeout(self.patience.connect, connecting)
-            .await
-            .map_err(|_elapsed| timed_out(format!("no connection to {}", shown(url))))??;
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(MAX_HEAD_BYTES)
-            .max_headers(MAX_HEADERS)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| unreachable(format!("{}: {error}", shown(url))))?;
-        // Ends with the sender or with the stream; what failed is told to whoever waits for an answer.
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(sender)
-    }
-
-    async fn send(
-        &self,
-        ask: &Ask,
-        url: &Url,
-        proxy: Option<&Url>,
-        mut sender: Sender,
-    ) -> Result<(Sender, Response<Incoming>), Failure> {
-        let request = self.request(ask, url, proxy)?;
-        stats::add(&self.counters.upstream_requests, 1);
-        let sending = async {
-            sender.ready().await?;
-            sender.send_request(request).await
-        };
-        let response = timeout(self.patience.answer, sending)
-            .await
-            .map_err(|_elapsed| timed_out(format!("no answer from {}", shown(url))))?
-            .map_err(|error| match error.is_parse() {
-                true => garbled(format!("{}: {error}", shown(url))),
-                false => unreachable(format!("{}: {error}", shown(url))),
-            })?;
-        Ok((sender, response))
-    }
-
-    fn request(&self, ask: &Ask, url: &Url, proxy: Option<&Url>) -> Result<Request<Empty<Bytes>>, Failure> {
-        let is_relayed = proxy.is_some() && url.scheme() == "http";
-        let target = if is_relayed { url.as_str() } else { &url[url::Position::BeforePath..] };
-        let uri: Uri = target.parse().map_err(|error| garbled(format!("{}: {error}", shown(url))))?;
-        let mut request = Request::new(Empty::new());
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = uri;
-        let headers = request.headers_mut();
-        let mut put = |name: HeaderName, value: &str| {
+    fn request(&self, ask: &Ask, url: &Url) -> Request {
+        let mut request = Request::new(Method::GET, url.clone());
+        let encoding = if ask.may_compress { "gzip" } else { "identity" };
+        let headers = [
+            (ACCEPT, Some(ask.accept)),
+            (ACCEPT_ENCODING, Some(encoding)),
+            (IF_NONE_MATCH, ask.etag.as_deref()),
+            (IF_MODIFIED_SINCE, ask.last_modified.as_deref()),
+            (AUTHORIZATION, self.grants.authorization(ask.manager, url)),
+        ];
+        for (name, value) in headers {
             // A value that cannot be a header is left out: at worst the index answers in full or refuses.
-            if let Ok(value) = HeaderValue::from_str(value) {
-                headers.insert(name, value);
+            if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
+                request.headers_mut().insert(name, value);
             }
-        };
-        put(HOST, &url[url::Position::BeforeHost..url::Position::AfterPort]);
-        put(USER_AGENT, AGENT);
-        put(ACCEPT, ask.accept);
-        put(ACCEPT_ENCODING, if ask.may_compress { "gzip" } else { "identity" });
-        if let Some(etag) = &ask.etag {
-            put(IF_NONE_MATCH, etag);
         }
-        if let Some(last_modified) = &ask.last_modified {
-            put(IF_MODIFIED_SINCE, last_modified);
-        }
-        if let Some(authorization) = self.grants.authorization(ask.manager, url) {
-            put(AUTHORIZATION, authorization);
-        }
-        if let Some(authorization) = proxy.filter(|_| is_relayed).and_then(basic) {
-            put(PROXY_AUTHORIZATION, &authorization);
-        }
-        Ok(request)
-    }
-
-    fn answer(
-        &self,
-        url: &Url,
-        response: Response<Incoming>,
-        deadline: time::Instant,
-        way: Way,
-        sender: Sender,
-    ) -> Answer {
-        let (parts, body) = response.into_parts();
-        Answer {
-            status: parts.status,
-            headers: parts.headers,
-            url: url.clone(),
-            body,
-            deadline,
-            silence: self.patience.silence,
-            counters: Arc::clone(&self.counters),
-            connection: Some((way, sender)),
-        }
-    }
-
-    fn take_idle(&self, way: &Way) -> Option<Sender> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|one| one.since.elapsed() < IDLE_FOR && !one.sender.is_closed());
-        let found = idle.iter().position(|one| one.way == *way)?;
-        Some(idle.swap_remove(found).sender)
-    }
-
-    /// Takes an answer that was read to its end; its connection can be used again.
-    pub(crate) fn done(&self, answer: Answer) {
-        let Some((way, sender)) = answer.connection else { return };
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|one| one.since.elapsed() < IDLE_FOR && !one.sender.is_closed());
-        if idle.len() < MAX_IDLE && !sender.is_closed() {
-            idle.push(Idle { way, sender, since: Instant::now() });
-        }
+        request
     }
 }
 
 impl Answer {
+    pub(crate) fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
     pub(crate) fn header(&self, name: HeaderName) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
+        self.response.headers().get(name).and_then(|value| value.to_str().ok())
     }
 
     /// The next piece of the body.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
-        loop {
-            let until = self.deadline.min(time::Instant::now() + self.silence);
-            let frame = time::timeout_at(until, self.body.frame())
-                .await
-                .map_err(|_elapsed| timed_out(format!("{} stopped in the middle", shown(&self.url))))?;
-            match frame {
-                None => return Ok(None),
-                Some(Err(error)) => {
-                    return Err(unreachable(format!("{} broke off: {error}", shown(&self.url))));
-                }
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        stats::add(&self.counters.bytes_fetched, data.len() as u64);
-                        return Ok(Some(data));
-                    }
-                }
-            }
-        }
+        let until = self.deadline.min(time::Instant::now() + self.silence);
+        let chunk = time::timeout_at(until, self.response.chunk())
+            .await
+            .map_err(|_elapsed| timed_out(format!("{} stopped in the middle", shown(&self.url))))?
+            .map_err(|error| {
+                unreachable(format!("{} broke off: {}", shown(&self.url), downloads::reason(error)))
+            })?;
+        self.counters
+            .count(|stats| stats.bytes_fetched += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64));
+        Ok(chunk)
     }
+}
+
+/// `name` or `name:port`; an IPv6 address stands in brackets.
+fn host_and_port(text: &str) -> (&str, Option<u16>) {
+    let split = text.rsplit_once(':').and_then(|(host, port)| Some((host, Some(port.parse().ok()?))));
+    split.unwrap_or((text, None))
 }
 
 fn origin(url: &Url) -> String {
     url[..url::Position::BeforePath].to_owned()
+}
+
+/// Whether the connection ended before an answer began.
+fn is_closed(error: &reqwest::Error) -> bool {
+    !error.is_connect()
+        && downloads::cause::<hyper::Error>(error)
+            .is_some_and(|error| error.is_incomplete_message() || error.is_canceled() || error.is_closed())
+}
+
+fn failed(url: &Url, error: reqwest::Error) -> Failure {
+    if let Some(refused) = downloads::cause::<Refused>(&error) {
+        return forbidden(url, refused);
+    }
+    if error.is_timeout() {
+        return timed_out(format!("no connection to {}", shown(url)));
+    }
+    let is_garbled = downloads::cause::<hyper::Error>(&error).is_some_and(hyper::Error::is_parse);
+    let detail = format!("{}: {}", shown(url), downloads::reason(error));
+    if is_garbled { garbled(detail) } else { unreachable(detail) }
+}
+
+fn forbidden(url: &Url, refused: &Refused) -> Failure {
+    Failure::new(FailureKind::Forbidden, format!("{} is not asked: {refused}", shown(url)))
+}
+
+fn no_answer(url: &Url) -> Failure {
+    timed_out(format!("no answer from {}", shown(url)))
 }
 
 fn unreachable(detail: String) -> Failure {
@@ -374,4 +264,21 @@ fn timed_out(detail: String) -> Failure {
 
 fn garbled(detail: String) -> Failure {
     Failure::new(FailureKind::Garbled, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_named_with_and_without_a_port() {
+        for (text, host, port) in [
+            ("files.corp.internal", "files.corp.internal", None),
+            ("10.0.0.1:8080", "10.0.0.1", Some(8080)),
+            ("[::1]:81", "[::1]", Some(81)),
+            ("[::1]", "[::1]", None),
+        ] {
+            assert_eq!(host_and_port(text), (host, port), "{text}");
+        }
+    }
 }

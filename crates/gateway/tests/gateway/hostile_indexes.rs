@@ -161,8 +161,8 @@ async fn a_file_that_ends_early_or_hangs_is_never_complete_nor_kept() {
     for reply in [half.clone().lying(10_000), Reply::file(content.clone()).stepped(5000, &permits), half] {
         let index = Index::of([linking("/a-1.zip", &content), ("/a-1.zip".to_owned(), reply)]).await;
         let served = Served::before(&index).await;
-        // The gateway may find out before it has begun to answer, or before it has sent anything: then all that is left to do
-        // is to close.
+        // The gateway may find out before it has begun to answer, or before it has sent anything: then all that is left
+        // to do is to close.
         let answer = try_get(served.address, "/pip/files/a/a-1.zip").await;
         let is_told = |answer: &Answer| match answer.status {
             200 => !answer.is_complete(),

@@ -134,7 +134,8 @@ impl Index {
         self.asked().into_iter().map(|asked| asked.path).collect()
     }
 
-    /// From now on connections are refused. The port stays taken while the result lives, so that nobody else answers there.
+    /// From now on connections are refused. The port stays taken while the result lives, so that nobody else answers
+    /// there.
     pub(crate) async fn stop(mut self) -> TcpSocket {
         self.task.abort();
         assert!((&mut self.task).await.unwrap_err().is_cancelled());

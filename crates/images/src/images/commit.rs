@@ -1,8 +1,8 @@
 //! Images that are made here, one layer at a time: what builds keep and find again.
 //!
-//! An image that a build made on its way has no name but a *build key*, which says what it was made from and how. It is kept
-//! like any other image that nobody uses, so the cache of builds has no index of its own that could be wrong: what is
-//! collected is forgotten with its key.
+//! An image that a build made on its way has no name but a *build key*, which says what it was made from and how. It is
+//! kept like any other image that nobody uses, so the cache of builds has no index of its own that could be wrong: what
+//! is collected is forgotten with its key.
 
 use std::{
     collections::BTreeSet,
@@ -41,7 +41,7 @@ pub struct History {
     pub created_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// It changed the configuration only.
+    /// The step changed the configuration only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub empty_layer: bool,
 }
@@ -53,14 +53,14 @@ pub struct Origin {
     pub history: Vec<History>,
 }
 
-/// What an image is to say besides its layers.
+/// What an image holds besides its layers.
 #[derive(Debug, Clone)]
 pub struct Commit {
     pub config: ImageConfig,
     pub platform: Platform,
     pub origin: Origin,
     pub names: Vec<Reference>,
-    /// By which [`Images::built`] finds it.
+    /// The key by which [`Images::built`] finds it.
     pub build_key: Option<Digest>,
 }
 
@@ -71,8 +71,8 @@ struct OriginFile {
 }
 
 impl Images {
-    /// Makes an image of the layers of `base`, or of none, and one more on top: an uncompressed tar as OCI has it. The same
-    /// input gives the same image. A failure leaves nothing behind.
+    /// Makes an image of the layers of `base`, or of none, and one more on top: an uncompressed tar as OCI has it. The
+    /// same input gives the same image. A failure leaves nothing behind.
     pub async fn commit(
         &self,
         base: Option<&Image>,
@@ -94,7 +94,7 @@ impl Images {
         self.blocking(move |inner| {
             let found = inner.store.index().built(&key);
             match found.map(|manifest| inner.image(&manifest)).transpose() {
-                // It went between the two.
+                // It was removed between the two.
                 Err(Error::NotFound { .. }) => Ok(None),
                 image => image,
             }

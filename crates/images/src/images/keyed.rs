@@ -9,7 +9,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use crate::digest::Digest;
 
-/// Whoever comes second waits, and finds the work done; or, when the first gave up, goes on with it.
+/// A second caller waits and finds the work done, or resumes it if the first gave up.
 #[derive(Debug, Default)]
 pub(super) struct KeyedLocks {
     locks: Mutex<HashMap<Digest, Weak<AsyncMutex<()>>>>,

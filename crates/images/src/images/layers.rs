@@ -9,14 +9,14 @@ use crate::{
     error::{Error, Result},
     manifest::Content,
     progress::{Event, LayerState, Progress},
-    registry::{Held, Session, Wanted},
+    registry::{BlobDownload, Held, Session},
     store::{
         index::LayerRecord,
         lease::{Lease, Thing},
     },
 };
 
-/// The download of a layer tells of itself when this much more came, or when it is whole.
+/// A download reports its progress each time this much more has come, and when it is complete.
 const TELL_BYTES: u64 = 256 * 1024;
 
 impl Images {
@@ -30,7 +30,7 @@ impl Images {
     ) -> Result<LayerRecord> {
         let inner = &self.inner;
         let tell = |state| progress.tell(Event::Layer { blob: layer.digest.clone(), state });
-        // The second to come finds the blob; or goes on where the first stopped.
+        // A second caller finds the blob, or resumes where the first one stopped.
         let held: Held = Arc::new(inner.locks.lock(&layer.digest, || tell(LayerState::Waiting)).await);
         if let Some(stored) = inner.present(&layer.digest, diff_id) {
             tell(LayerState::Present);
@@ -65,7 +65,7 @@ impl Images {
             }
         };
         let on_retry = super::pull::on_retry(progress);
-        let wanted = Wanted {
+        let wanted = BlobDownload {
             digest: &layer.digest,
             size: layer.size,
             path: &path,
@@ -78,7 +78,7 @@ impl Images {
         self.blocking(move |inner| inner.store.adopt_blob(&digest, &path)).await
     }
 
-    /// Unpacks a blob of the store, unless its layer is there. Goes on to the end even when nobody waits any more.
+    /// Unpacks a blob of the store, unless its layer is there. Runs to the end even if nobody waits for it any more.
     pub(super) async fn unpacked_layer(
         &self,
         blob: &Digest,

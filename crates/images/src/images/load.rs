@@ -48,8 +48,8 @@ struct Loaded {
 }
 
 impl Images {
-    /// Takes in all images of an archive: a tar by `docker save` or of an OCI layout, compressed or not. Images that bring no
-    /// name get one on `localhost`. A platform is meant as that of [`PullOptions`](super::PullOptions).
+    /// Takes in all images of an archive: a tar by `docker save` or of an OCI layout, compressed or not. Images that
+    /// bring no name get one on `localhost`. A platform is meant as that of [`PullOptions`](super::PullOptions).
     pub async fn load(
         &self,
         archive: impl Read + Send + 'static,

@@ -38,13 +38,13 @@ use crate::{
     store::{Freed, Store, index::LayerRecord},
 };
 
-/// In place of users that nobody can tell.
+/// Stands in for users that cannot be listed.
 const UNKNOWN_USERS: &str = "users whose records cannot be read";
 
 /// A store of images below one directory, for one process at a time; the caller sees to that. Cheap to clone.
 ///
-/// An image is named by a reference (`alpine`), by its digest, or by the beginning of that. A value of [`Image`] keeps the
-/// image from being collected as long as it exists; so does everybody whom [`Options::users`] tells of.
+/// An image is named by a reference (`alpine`), by its digest, or by the beginning of that. A value of [`Image`] keeps
+/// the image from being collected as long as it exists; so does everybody whom [`Options::users`] tells of.
 #[derive(Debug, Clone)]
 pub struct Images {
     inner: Arc<Inner>,
@@ -67,12 +67,12 @@ struct Inner {
 pub enum InUse {
     /// Fails with [`Error::InUse`].
     Refuse,
-    /// Takes its names; what it consists of goes with its last user.
+    /// Takes its names away; its content goes with its last user.
     Untag,
 }
 
 impl Images {
-    /// Opens the store in `root/images` and `root/layers`, and takes away whatever a crash left there.
+    /// Opens the store in `root/images` and `root/layers`, and removes whatever a crash left there.
     pub async fn open(root: &Path, options: Options) -> Result<Self> {
         let options = Arc::new(options);
         let root = root.to_owned();
@@ -159,7 +159,7 @@ impl Images {
         self.blocking(move |inner| inner.remove(&name, in_use)).await
     }
 
-    /// Removes every image that nobody uses, and downloads that were broken off.
+    /// Removes every image that nobody uses, and interrupted downloads.
     pub async fn prune(&self) -> Result<Freed> {
         self.blocking(|inner| {
             let mut freed = inner.store.evict(|| Ok(false))?;
@@ -170,8 +170,8 @@ impl Images {
         .await
     }
 
-    /// Removes images that have lost their last name and their last user, and downloads that were broken off days ago. To be
-    /// called when users have gone; quick when there is nothing to do.
+    /// Removes images that have lost their last name and their last user, and downloads that were broken off days ago.
+    /// To be called when users have gone; quick when there is nothing to do.
     pub async fn collect(&self) -> Result<Freed> {
         self.blocking(|inner| inner.store.collect_nameless()).await
     }
@@ -181,7 +181,7 @@ impl Images {
     }
 }
 
-/// An image that is all there and only needs to be written down.
+/// An image that is complete and only needs to be recorded.
 #[derive(Debug)]
 struct Ready {
     manifest: Digest,

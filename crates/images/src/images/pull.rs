@@ -24,11 +24,12 @@ use crate::{
 
 #[derive(Debug, Clone, Default)]
 pub struct PullOptions {
-    /// Refused where the image has no build for it. Where none is named: this machine's out of several, or whichever there is.
+    /// Refused where the image has no build for it. Where none is named: this machine's out of several, or whichever
+    /// there is.
     pub platform: Option<Platform>,
     /// For the image's registry, in place of configured ones.
     pub credentials: Option<Credentials>,
-    /// Speaks to the registry without TLS, though it is not configured so.
+    /// Speaks to the registry without TLS, even if it is not configured so.
     pub insecure: bool,
     pub reach: Reach,
 }
@@ -44,8 +45,8 @@ struct Resolved {
 impl Images {
     /// Gets the image that `reference` stands for in its registry now, with whatever of it is not here yet.
     ///
-    /// May be given up at any time by dropping the future: what was downloaded is gone on with by the next pull of it, in this
-    /// process or the next. Two pulls of one layer share its download.
+    /// May be given up at any time by dropping the future: what was downloaded is gone on with by the next pull of it,
+    /// in this process or the next. Two pulls of one layer share its download.
     pub async fn pull(
         &self,
         reference: &Reference,

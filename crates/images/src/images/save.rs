@@ -26,14 +26,14 @@ pub enum Format {
 }
 
 /// An image for an archive, and what it is called there.
-struct Wanted {
+struct NamedImage {
     image: Image,
     names: BTreeSet<Reference>,
 }
 
 impl Images {
-    /// Writes the image as an uncompressed tar, under `name` alone: the archive may go to somebody whose images have the
-    /// others. By its digest it goes without a name. The same image gives the same bytes.
+    /// Writes the image as an uncompressed tar, under `name` alone: the archive may go to somebody whose images have
+    /// the others. By its digest it goes without a name. The same image gives the same bytes.
     pub async fn save(&self, name: &str, writer: impl Write + Send + 'static, format: Format) -> Result<()> {
         self.save_all(&[name], writer, format).await
     }
@@ -57,25 +57,27 @@ impl Images {
         format: Format,
     ) -> Result<()> {
         let names = image.names.iter().cloned().collect();
-        self.blocking(move |inner| inner.save(&[Wanted { image, names }], writer, format)).await
+        self.blocking(move |inner| inner.save(&[NamedImage { image, names }], writer, format)).await
     }
 }
 
 impl Inner {
-    /// Every image once, however often and by whatever it was asked for.
-    fn wanted(&self, asked: &[String]) -> Result<Vec<Wanted>> {
-        let mut all: Vec<Wanted> = Vec::with_capacity(asked.len());
+    /// Each image once, however often and under whatever names it was asked for.
+    fn wanted(&self, asked: &[String]) -> Result<Vec<NamedImage>> {
+        let mut all: Vec<NamedImage> = Vec::with_capacity(asked.len());
         for asked in asked {
             let (manifest, name) = self.store.index().find_named(asked)?;
             match all.iter_mut().find(|known| known.image.digest == manifest) {
                 Some(known) => known.names.extend(name),
-                None => all.push(Wanted { image: self.image(&manifest)?, names: name.into_iter().collect() }),
+                None => {
+                    all.push(NamedImage { image: self.image(&manifest)?, names: name.into_iter().collect() });
+                }
             }
         }
         Ok(all)
     }
 
-    fn save(&self, images: &[Wanted], writer: impl Write, format: Format) -> Result<()> {
+    fn save(&self, images: &[NamedImage], writer: impl Write, format: Format) -> Result<()> {
         let recorded: Vec<_> = images
             .iter()
             .map(|wanted| Ok((wanted, self.known(&wanted.image.digest)?)))
@@ -88,7 +90,7 @@ impl Inner {
         tar.builder.into_inner().and_then(|mut writer| writer.flush()).map_err(written)
     }
 
-    fn save_docker(&self, images: &[(&Wanted, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
+    fn save_docker(&self, images: &[(&NamedImage, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
         let layer_name = |layer: &LayerRecord| format!("{}.tar", layer.diff_id.hex());
         let mut listed = Vec::with_capacity(images.len());
         for (wanted, record) in images {
@@ -111,7 +113,7 @@ impl Inner {
         tar.add_bytes("manifest.json", serde_json::Value::from(listed).to_string().as_bytes())
     }
 
-    fn save_oci(&self, images: &[(&Wanted, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
+    fn save_oci(&self, images: &[(&NamedImage, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
         let mut manifests = Vec::with_capacity(images.len());
         for (wanted, record) in images {
             let config = self.store.read_blob(&record.config)?;

@@ -34,7 +34,7 @@ struct Member {
     path: PathBuf,
     digest: Digest,
     bytes: u64,
-    /// There when it is a blob of the store.
+    /// Set if it is a blob of the store.
     lease: Option<Lease>,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Members<'a> {
     }
 
     fn link(&mut self, name: &str, target: &str) {
-        // One that leads out of the archive leads nowhere.
+        // A link out of the archive leads nowhere.
         if let Some(target) = plain_name(target) {
             self.links.insert(name.to_owned(), target);
         }
@@ -133,8 +133,8 @@ impl<'a> Members<'a> {
         Ok(&self.member(name)?.digest)
     }
 
-    /// Makes the file, which should have this digest, a blob of the store, and answers its length. Whoever calls holds a lease
-    /// on it if it is to stay.
+    /// Makes the file, which should have this digest, a blob of the store, and answers its length. Whoever calls holds
+    /// a lease on it if it is to stay.
     pub(super) fn take(&self, name: &str, expected: &Digest) -> Result<u64> {
         let member = self.member(name)?;
         expected.expect(&member.digest, format!("{name} in the archive"))?;

@@ -1,4 +1,4 @@
-//! What is told of images.
+//! Descriptions of images.
 
 use std::{
     collections::HashSet,
@@ -20,7 +20,7 @@ use crate::{
     unpack::Warnings,
 };
 
-/// An image that is all here. While a value of this type exists nothing of the image is removed.
+/// An image that is complete on this host. Nothing of it is removed while a value of this type exists.
 #[derive(Debug, Clone)]
 pub struct Image {
     /// Of its manifest.
@@ -67,7 +67,7 @@ pub struct LayerDetail {
     pub blob_bytes: u64,
     /// Unpacked.
     pub disk_bytes: u64,
-    /// What of it could not be kept as it was.
+    /// What could not be kept as it was.
     pub warnings: Warnings,
 }
 
@@ -78,7 +78,7 @@ pub struct DiskUsage {
     pub blob_bytes: u64,
     /// Layers, unpacked.
     pub layer_bytes: u64,
-    /// Downloads that are going on or were broken off.
+    /// Downloads that are under way or were interrupted.
     pub partial_bytes: u64,
     pub cap_bytes: Option<u64>,
 }
@@ -92,8 +92,8 @@ pub fn lower_directories(root: &Path, manifest: &Digest) -> Result<Vec<PathBuf>>
     lowers(&layers, record, |layer| Ok(store::layer_facts(&layers, layer)?.unpacked.hides_lower))
 }
 
-/// The kernel takes no directory twice. Of a layer that comes twice the upper one counts: all that the lower one could add is
-/// in it as well.
+/// The kernel takes no directory twice. Of a layer that comes twice the upper one counts: all that the lower one could
+/// add is in it as well.
 fn lowers(
     layers: &Path,
     record: &Record,
@@ -122,7 +122,7 @@ impl Inner {
     pub(super) fn image(&self, manifest: &Digest) -> Result<Image> {
         let record = self.known(manifest)?;
         let lease = self.store.lease_image(manifest, &record);
-        // It may have gone between the two.
+        // It may have been removed between the two.
         let record = self.known(manifest)?;
         let config = self.config_of(&record)?;
         self.store.touch(manifest);

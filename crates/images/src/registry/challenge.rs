@@ -1,5 +1,6 @@
 //! `WWW-Authenticate`: how a registry wants to be asked.
 
+use http_auth::ChallengeParser;
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 
 /// Longest header that is looked at.
@@ -27,73 +28,24 @@ impl Challenge {
 }
 
 /// A header may hold several: `Bearer realm="…",service="…", Basic realm="…"`.
-fn parse(text: &str) -> Vec<Challenge> {
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some((scheme, parameters)) = next_scheme(rest) {
-        let (parameters, after) = parse_parameters(parameters);
+fn parse(text: &str) -> impl Iterator<Item = Challenge> {
+    ChallengeParser::new(text).map_while(std::result::Result::ok).filter_map(|challenge| {
         let value = |key: &str| {
-            parameters
-                .iter()
-                .find(|(known, _)| known.eq_ignore_ascii_case(key))
-                .map(|(_, value)| value.clone())
+            let parameter = challenge.params.iter().find(|(known, _)| known.eq_ignore_ascii_case(key));
+            parameter.map(|(_, value)| value.to_unescaped())
         };
-        if scheme.eq_ignore_ascii_case("basic") {
-            found.push(Challenge::Basic);
-        } else if scheme.eq_ignore_ascii_case("bearer")
-            && let Some(realm) = value("realm")
-        {
-            found.push(Challenge::Bearer { realm, service: value("service"), scope: value("scope") });
+        if challenge.scheme.eq_ignore_ascii_case("basic") {
+            return Some(Challenge::Basic);
         }
-        rest = after;
-    }
-    found
-}
-
-fn next_scheme(text: &str) -> Option<(&str, &str)> {
-    let text = text.trim_start_matches([' ', ',', '\t']);
-    if text.is_empty() {
-        return None;
-    }
-    Some(text.split_once(' ').unwrap_or((text, "")))
-}
-
-/// `key="value", key=value`, up to a word that no `=` follows: the next scheme.
-fn parse_parameters(mut text: &str) -> (Vec<(String, String)>, &str) {
-    let mut parameters = Vec::new();
-    loop {
-        text = text.trim_start_matches([' ', ',', '\t']);
-        let key_length = text.find(['=', ' ', ',']).unwrap_or(text.len());
-        if !text[key_length..].starts_with('=') {
-            return (parameters, text);
-        }
-        let (key, after) = (&text[..key_length], &text[key_length + 1..]);
-        let (value, after) = parse_value(after);
-        parameters.push((key.to_owned(), value));
-        text = after;
-    }
-}
-
-fn parse_value(text: &str) -> (String, &str) {
-    let Some(quoted) = text.strip_prefix('"') else {
-        let length = text.find([',', ' ']).unwrap_or(text.len());
-        return (text[..length].to_owned(), &text[length..]);
-    };
-    let mut value = String::new();
-    let mut characters = quoted.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '"' => return (value, &quoted[at + 1..]),
-            '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
-            other => value.push(other),
-        }
-    }
-    (value, "")
+        let is_bearer = challenge.scheme.eq_ignore_ascii_case("bearer");
+        let realm = value("realm").filter(|_| is_bearer)?;
+        Some(Challenge::Bearer { realm, service: value("service"), scope: value("scope") })
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::Challenge;
 
     fn bearer(realm: &str, service: Option<&str>, scope: Option<&str>) -> Challenge {
         Challenge::Bearer {
@@ -101,6 +53,10 @@ mod tests {
             service: service.map(str::to_owned),
             scope: scope.map(str::to_owned),
         }
+    }
+
+    fn parse(text: &str) -> Vec<Challenge> {
+        super::parse(text).collect()
     }
 
     #[test]

@@ -2,18 +2,14 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
+use downloads::{Guard, Refused};
 use reqwest::{
     Client, Response, StatusCode,
     header::{HeaderMap, RETRY_AFTER},
     redirect,
 };
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject as _},
-};
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
-use super::guard::{Guard, PublicOnly, Refused};
 use crate::{
     error::{Error, Result},
     options::Options,
@@ -22,21 +18,34 @@ use crate::{
 /// Registries redirect once or twice, to where their blobs are.
 const MAX_REDIRECTS: usize = 8;
 
-/// With a guard, it goes only where that allows.
+/// A client that goes only where the guard allows, if there is one.
 pub(super) fn build(options: &Options, guard: Option<&Arc<Guard>>) -> Result<Client> {
-    let mut builder = Client::builder();
+    let failed = |error: &dyn std::error::Error| Error::invalid(format!("HTTP client: {error}"));
+    let mut builder = downloads::client_builder(authorities(options)?).map_err(|error| failed(&error))?;
     if let Some(guard) = guard {
-        builder = builder.dns_resolver(PublicOnly(Arc::clone(guard)));
+        builder = builder.dns_resolver(guard.resolver());
     }
     let guard = guard.cloned();
     builder
-        .tls_backend_preconfigured(tls(options)?)
         .user_agent("warren")
         .connect_timeout(options.timeouts.connect)
         .read_timeout(options.timeouts.idle)
         .redirect(redirect::Policy::custom(move |attempt| follow(attempt, guard.as_deref())))
         .build()
-        .map_err(|error| Error::invalid(format!("HTTP client: {error}")))
+        .map_err(|error| failed(&error))
+}
+
+/// The certificate authorities of [`Options::ca_files`].
+fn authorities(options: &Options) -> Result<Vec<CertificateDer<'static>>> {
+    let mut authorities = Vec::new();
+    for file in &options.ca_files {
+        let pem = fs::read(file).map_err(Error::io("read", file))?;
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            let holds_none = |_| Error::invalid(format!("{} holds no certificate", file.display()));
+            authorities.push(certificate.map_err(holds_none)?);
+        }
+    }
+    Ok(authorities)
 }
 
 fn follow(attempt: redirect::Attempt<'_>, guard: Option<&Guard>) -> redirect::Action {
@@ -53,47 +62,15 @@ fn follow(attempt: redirect::Attempt<'_>, guard: Option<&Guard>) -> redirect::Ac
     }
 }
 
-/// The system's certificate authorities (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured) and the configured ones. A system
-/// without any can still reach registries that need none.
-fn tls(options: &Options) -> Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    let native = rustls_native_certs::load_native_certs();
-    if native.certs.is_empty() {
-        tracing::warn!("this system has no certificate authorities; registries with TLS cannot be verified");
-    }
-    roots.add_parsable_certificates(native.certs);
-    for file in &options.ca_files {
-        let pem = fs::read(file).map_err(Error::io("read", file))?;
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let added = certificate.ok().and_then(|certificate| roots.add(certificate).ok());
-            added.ok_or_else(|| Error::invalid(format!("{} holds no certificate", file.display())))?;
-        }
-    }
-    let versions = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::invalid(format!("TLS: {error}")))?;
-    Ok(versions.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// What went wrong on the way, without the address: addresses of blobs may hold keys.
+/// What went wrong on the way, without the URL: those of blobs may hold keys.
 pub(super) fn failed(what: &str, error: reqwest::Error, idle: Duration) -> Error {
     if error.is_timeout() {
         return Error::TimedOut { what: what.to_owned(), after: idle };
     }
-    let error = error.without_url();
-    let mut why = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(deeper) = cause {
-        if let Some(refused) = deeper.downcast_ref::<Refused>() {
-            return denied(what, refused);
-        }
-        why = deeper.to_string();
-        cause = deeper.source();
+    if let Some(refused) = downloads::cause::<Refused>(&error) {
+        return denied(what, refused);
     }
-    if error.is_connect() {
-        why = format!("could not connect: {why}");
-    }
-    Error::Unavailable { what: what.to_owned(), why }
+    Error::Unavailable { what: what.to_owned(), why: downloads::reason(error) }
 }
 
 pub(super) fn denied(what: &str, refused: &Refused) -> Error {

@@ -13,23 +13,25 @@ use futures_util::FutureExt as _;
 use reqwest::{Response, StatusCode, header::CONTENT_RANGE};
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use super::{OnRetry, Session, client, wait_after};
+use super::{Endpoint, OnRetry, Session, client, wait_after};
 use crate::{
     blocking::blocking,
     digest::{Digest, Hasher},
     error::{Error, Result},
 };
 
-/// Pieces on the way from the network to the disk.
+/// Chunks queued between the network and the disk.
 const QUEUE: usize = 64;
-/// What is read at once when an older part is hashed again.
+/// How much is read at a time when an older part is hashed again.
 const READ_BYTES: usize = 256 * 1024;
-/// An attempt that brought less than this brought nothing: a registry cannot keep us asking by handing out single bytes.
+/// An attempt that brought less than this brought nothing: a registry cannot keep us asking by handing out single
+/// bytes.
 const PROGRESS_BYTES: u64 = 64 * 1024;
-/// The slowest registry that is worth waiting for. The idle timeout alone would wait a year for one that sends a byte a minute.
+/// The slowest registry that is worth waiting for. The idle timeout alone would wait a year for one that sends a byte a
+/// minute.
 const SLOWEST_BYTES_PER_SECOND: u64 = 8 * 1024;
 
-/// What is on the disk already.
+/// The part of a blob that is on disk already.
 #[derive(Debug)]
 struct Part {
     file: File,
@@ -38,11 +40,11 @@ struct Part {
     _held: Held,
 }
 
-/// Whatever keeps others from the file.
+/// A guard that keeps others from the file.
 pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 
 impl Part {
-    /// Goes on with a part that an earlier attempt left, or begins.
+    /// Resumes the part that an earlier attempt left, or begins a new one.
     fn open(path: &Path, size: u64, held: Held) -> Result<Self> {
         let mut file = File::options()
             .read(true)
@@ -75,21 +77,21 @@ impl Part {
 }
 
 /// A blob, and where it goes.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct BlobDownload<'a> {
     pub(crate) digest: &'a Digest,
     pub(crate) size: u64,
     pub(crate) path: &'a Path,
     pub(crate) held: Held,
-    /// Told how many bytes there are so far.
+    /// Called with the number of bytes so far.
     pub(crate) on_bytes: &'a (dyn Fn(u64) + Send + Sync),
     pub(crate) on_retry: OnRetry<'a>,
 }
 
 impl Session {
-    /// Downloads and verifies a blob. After a failure that may pass, the file keeps what came, for the next time; after any
-    /// other it is removed.
-    pub(crate) async fn blob(&self, wanted: &Wanted<'_>) -> Result<()> {
-        let result = self.at_each_place(|place| self.blob_at(place, wanted).boxed()).await;
+    /// Downloads and verifies a blob. After a failure that may pass, the file keeps what came, for the next time; after
+    /// any other it is removed.
+    pub(crate) async fn blob(&self, wanted: &BlobDownload<'_>) -> Result<()> {
+        let result = self.at_each_endpoint(|endpoint| self.blob_at(endpoint, wanted).boxed()).await;
         if let Err(error) = &result
             && !error.is_retryable()
         {
@@ -98,33 +100,38 @@ impl Session {
         result
     }
 
-    async fn blob_at(&self, place: usize, wanted: &Wanted<'_>) -> Result<()> {
+    async fn blob_at(&self, endpoint: &Endpoint, wanted: &BlobDownload<'_>) -> Result<()> {
         let (path, size, held) = (wanted.path.to_owned(), wanted.size, Arc::clone(&wanted.held));
         let mut part = blocking(move || Part::open(&path, size, held)).await?;
         let mut was_begun = part.hasher.bytes() > 0;
         loop {
-            part = self.rest_of_blob(place, wanted, part).await?;
+            part = self.rest_of_blob(endpoint, wanted, part).await?;
             let got = part.hasher.clone().finish();
             if *wanted.digest == got {
                 return Ok(());
             }
-            // Nothing to go on with: whoever comes next begins anew.
+            // There is nothing to resume: the next attempt begins anew.
             part.restart().map_err(Error::io("empty", wanted.path))?;
             if !was_begun {
-                return wanted.digest.expect(&got, self.describe(place, "blobs", wanted.digest.as_str()));
+                return wanted.digest.expect(&got, self.describe(endpoint, "blobs", wanted.digest.as_str()));
             }
-            // Its beginning came from elsewhere, or from before a power cut, and may be what is wrong.
+            // The beginning came from an earlier attempt, and may be what is wrong.
             was_begun = false;
         }
     }
 
-    /// Asks again and again, as long as that brings something.
-    async fn rest_of_blob(&self, place: usize, wanted: &Wanted<'_>, mut part: Part) -> Result<Part> {
+    /// Asks again as long as that brings something new.
+    async fn rest_of_blob(
+        &self,
+        endpoint: &Endpoint,
+        wanted: &BlobDownload<'_>,
+        mut part: Part,
+    ) -> Result<Part> {
         let mut attempt = 1;
         while part.hasher.bytes() < wanted.size {
             let before = part.hasher.bytes();
             let error;
-            (part, error) = self.attempt(place, wanted, part).await?;
+            (part, error) = self.attempt(endpoint, wanted, part).await?;
             let Some(error) = error else { continue };
             if part.hasher.bytes() >= before + PROGRESS_BYTES {
                 attempt = 1;
@@ -140,42 +147,42 @@ impl Session {
     /// Asks once for what is missing. The outer error is about our disk; the inner one about the registry.
     async fn attempt(
         &self,
-        place: usize,
-        wanted: &Wanted<'_>,
+        endpoint: &Endpoint,
+        wanted: &BlobDownload<'_>,
         mut part: Part,
     ) -> Result<(Part, Option<Error>)> {
         let from = part.hasher.bytes();
-        let answer = self.get(place, "blobs", wanted.digest.as_str(), (from > 0).then_some(from)).await;
+        let answer = self.get(endpoint, "blobs", wanted.digest.as_str(), (from > 0).then_some(from)).await;
         let response = match answer {
             Ok(response) => response,
             Err(error) => return Ok((part, Some(error))),
         };
         let start = match begins_at(&response, from, wanted.size) {
             Some(start) => start,
-            // It does not give this rest, so it is asked for everything.
+            // It does not serve this range, so it is asked for the whole blob.
             None if from > 0 && is_about_range(response.status()) => {
                 part.restart().map_err(Error::io("empty", wanted.path))?;
                 return Ok((part, None));
             }
             None => {
-                let what = self.describe(place, "blobs", wanted.digest.as_str());
+                let what = self.describe(endpoint, "blobs", wanted.digest.as_str());
                 return Ok((part, Some(client::refused(&what, &response))));
             }
         };
         if start != from {
             part.restart().map_err(Error::io("empty", wanted.path))?;
         }
-        self.receive(place, wanted, response, part).await
+        self.receive(endpoint, wanted, response, part).await
     }
 
     async fn receive(
         &self,
-        place: usize,
-        wanted: &Wanted<'_>,
+        endpoint: &Endpoint,
+        wanted: &BlobDownload<'_>,
         mut response: Response,
         part: Part,
     ) -> Result<(Part, Option<Error>)> {
-        let what = self.describe(place, "blobs", wanted.digest.as_str());
+        let what = self.describe(endpoint, "blobs", wanted.digest.as_str());
         let size = wanted.size;
         let mut had = part.hasher.bytes();
         let limit = self.timeouts().request + Duration::from_secs((size - had) / SLOWEST_BYTES_PER_SECOND);
@@ -197,7 +204,7 @@ impl Session {
             }
             (wanted.on_bytes)(had);
             if queue.send(chunk).await.is_err() {
-                // The disk failed; the writer says how.
+                // The disk failed; the writer reports how.
                 break None;
             }
         };

@@ -1,87 +1,46 @@
-//! Where a pull for somebody who does not run this daemon may lead.
+//! Where a pull for somebody who does not run this daemon may lead: to public addresses, and to what the operator
+//! named.
 //!
-//! A reference names any host, and a registry answers with further ones: redirects, token services. Only public addresses are
-//! reached so, and whatever the operator named. Hosts are checked here before a request and at every redirect; a name is checked
-//! again when it is looked up, on the addresses that are dialled.
+//! A reference names any host, and a registry answers with others: redirects, token services. The guard checks each
+//! before it is asked; the client checks the addresses that names resolve to.
 
-use std::{collections::BTreeSet, env, fmt, net::IpAddr, sync::Arc};
+use std::env;
 
-use addresses::{is_local_name, is_public};
-use reqwest::{
-    Url,
-    dns::{Addrs, Name, Resolve, Resolving},
-};
+use downloads::Guard;
+use reqwest::Url;
 
-use super::{Place, docker_hub_or};
+use super::{Endpoint, docker_hub_or};
 use crate::{error::Result, options::Options};
 
-/// Where the operator's own proxy is told to the HTTP client.
+/// Variables from which the HTTP client takes the operator's proxy.
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 
-#[derive(Debug, Default)]
-pub(super) struct Guard {
-    /// Hosts and ports that the operator named: registries and mirrors. They may be anywhere.
-    named: BTreeSet<(String, u16)>,
-    /// Hosts of `named`, and of proxies: their names may stand for private addresses.
-    names: BTreeSet<String>,
-}
-
-/// Why an address is not asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refused {
-    host: String,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not at a public address", self.host)
+pub(super) fn guard(options: &Options) -> Result<Guard> {
+    let mut guard = Guard::default();
+    for mirror in &options.mirrors {
+        allow(&mut guard, &Endpoint::mirror(&mirror.url)?.base);
     }
-}
-
-impl std::error::Error for Refused {}
-
-impl Guard {
-    pub(super) fn new(options: &Options) -> Result<Self> {
-        let mut guard = Self::default();
-        for mirror in &options.mirrors {
-            guard.name(&Place::mirror(&mirror.url)?.base);
-        }
-        for registry in options.named_registries() {
-            let host = docker_hub_or(registry);
-            // Without a port in the name: both ways to speak to it.
-            for scheme in ["https", "http"] {
-                if let Ok(url) = Url::parse(&format!("{scheme}://{host}")) {
-                    guard.name(&url);
-                }
+    for registry in options.named_registries() {
+        let host = docker_hub_or(registry);
+        // A name without a port stands for both schemes.
+        for scheme in ["https", "http"] {
+            if let Ok(url) = Url::parse(&format!("{scheme}://{host}")) {
+                allow(&mut guard, &url);
             }
         }
-        let proxies = PROXY_VARIABLES.iter().filter_map(|name| env::var(name).ok());
-        guard.names.extend(proxies.filter_map(|proxy| host_of_proxy(&proxy)));
-        Ok(guard)
     }
-
-    fn name(&mut self, url: &Url) {
-        if let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) {
-            self.named.insert((host.to_owned(), port));
-            self.names.insert(host.to_owned());
-        }
+    let proxies = PROXY_VARIABLES.iter().filter_map(|name| env::var(name).ok());
+    for name in proxies.filter_map(|proxy| host_of_proxy(&proxy)) {
+        guard.allow_private_name(&name);
     }
+    Ok(guard)
+}
 
-    /// Refuses what can be seen to lead inside without a look-up.
-    pub(super) fn check(&self, url: &Url) -> Result<(), Refused> {
-        let host = url.host_str().unwrap_or_default();
-        let port = url.port_or_known_default().unwrap_or_default();
-        if self.named.contains(&(host.to_owned(), port)) {
-            return Ok(());
-        }
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        let is_outside = match address {
-            Ok(address) => is_public(address),
-            // At its lookup a name that was named is free, so its other ports are closed here.
-            Err(_not_an_address) => !is_local_name(host) && !self.names.contains(host),
-        };
-        if is_outside { Ok(()) } else { Err(Refused { host: host.to_owned() }) }
+fn allow(guard: &mut Guard, url: &Url) {
+    if let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) {
+        guard.allow(host, Some(port));
+        guard.allow_private_name(host);
     }
 }
 
@@ -91,45 +50,20 @@ fn host_of_proxy(proxy: &str) -> Option<String> {
     url.host_str().map(str::to_owned)
 }
 
-/// Looks names up for the client that only goes where [`Guard`] allows: the client dials what comes out of this and nothing
-/// else, so a name cannot change its mind in between.
-pub(super) struct PublicOnly(pub(super) Arc<Guard>);
-
-impl Resolve for PublicOnly {
-    fn resolve(&self, name: Name) -> Resolving {
-        let guard = Arc::clone(&self.0);
-        Box::pin(async move {
-            let host = name.as_str();
-            let mut found: Vec<_> = tokio::net::lookup_host((host, 0)).await?.collect();
-            if !guard.names.contains(host) {
-                found.retain(|address| is_public(address.ip()));
-                if found.is_empty() {
-                    return Err(Refused { host: host.to_owned() }.into());
-                }
-            }
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::options::Mirror;
 
-    fn guard() -> Guard {
-        Guard::new(&Options {
+    #[test]
+    fn what_is_inside_is_closed_and_what_was_named_is_open() {
+        let guard = guard(&Options {
             mirrors: vec![Mirror { registry: "docker.io".into(), url: "http://10.0.0.9:5000/x".into() }],
             insecure: vec!["registry.lan:5000".into(), "127.0.0.1:5001".into()],
             registries: Some(vec!["docker.io".into(), "corp.internal".into(), "[::1]:5002".into()]),
             ..Options::default()
         })
-        .unwrap()
-    }
-
-    #[test]
-    fn what_is_inside_is_closed_and_what_was_named_is_open() {
-        let guard = guard();
+        .unwrap();
         for open in [
             "https://registry.example/v2/",
             "http://8.8.8.8/",
@@ -160,21 +94,6 @@ mod tests {
         ] {
             assert!(guard.check(&closed.parse().unwrap()).is_err(), "{closed}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_name_is_looked_up_to_public_addresses_or_to_nothing() {
-        let resolve = |guard: Guard, name: &str| PublicOnly(Arc::new(guard)).resolve(name.parse().unwrap());
-        let Err(refused) = resolve(Guard::default(), "localhost").await else { panic!("it was found") };
-        assert_eq!(
-            refused.downcast_ref::<Refused>().map(ToString::to_string).as_deref(),
-            Some("localhost is not at a public address")
-        );
-        let mut free = Guard::default();
-        free.names.insert("localhost".to_owned());
-        assert!(
-            resolve(free, "localhost").await.is_ok_and(|mut found| found.all(|one| one.ip().is_loopback()))
-        );
     }
 
     #[test]

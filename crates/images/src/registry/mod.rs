@@ -1,7 +1,8 @@
 //! Registries: the pulling half of the OCI distribution protocol.
 //!
-//! A session asks for one image, at the mirrors of its registry and then at the registry itself, with one set of credentials.
-//! Everything an answer can be is bounded: its length, its silence, how often it redirects and how often it is asked for again.
+//! A session asks for one image, at the mirrors of its registry and then at the registry itself, with one set of
+//! credentials. Everything an answer can be is bounded: its length, its silence, how often it redirects and how often
+//! it is asked for again.
 
 mod challenge;
 mod client;
@@ -11,20 +12,20 @@ mod guard;
 mod token;
 
 use std::{
-    collections::HashMap,
     net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use downloads::Guard;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use reqwest::{
     Client, Response, StatusCode, Url,
     header::{ACCEPT, AUTHORIZATION, HeaderValue, RANGE},
 };
 
-pub(crate) use self::download::{Held, Wanted};
-use self::{challenge::Challenge, credentials::Secret, guard::Guard};
+pub(crate) use self::download::{BlobDownload, Held};
+use self::{challenge::Challenge, credentials::Secret};
 use crate::{
     digest::Digest,
     error::{Error, Result},
@@ -45,7 +46,7 @@ const MANIFEST_TYPES: &str = "application/vnd.oci.image.manifest.v1+json, \
 #[derive(Debug)]
 pub(crate) struct Registries {
     client: Client,
-    /// For whoever must not reach this host's own network.
+    /// For callers who must not reach this host's own network.
     guarded_client: Client,
     guard: Arc<Guard>,
     options: Arc<Options>,
@@ -53,7 +54,7 @@ pub(crate) struct Registries {
 
 impl Registries {
     pub(crate) fn new(options: Arc<Options>) -> Result<Self> {
-        let guard = Arc::new(Guard::new(&options)?);
+        let guard = Arc::new(guard::guard(&options)?);
         let client = client::build(&options, None)?;
         let guarded_client = client::build(&options, Some(&guard))?;
         Ok(Self { client, guarded_client, guard, options })
@@ -69,38 +70,36 @@ impl Registries {
                 (&self.guarded_client, Some(Arc::clone(&self.guard)), uses_login)
             }
         };
-        let mut places = Vec::new();
-        for mirror in self.options.mirrors.iter().filter(|mirror| mirror.registry == reference.registry()) {
-            places.push(Place::mirror(&mirror.url)?);
-        }
-        places.push(Place::registry(reference.registry(), &self.options, asked)?);
+        let mirrors = self.options.mirrors.iter().filter(|mirror| mirror.registry == reference.registry());
         Ok(Session {
             client: client.clone(),
             guard,
             options: Arc::clone(&self.options),
             repository: reference.repository().to_owned(),
-            places,
+            mirrors: mirrors.map(|mirror| Endpoint::mirror(&mirror.url)).collect::<Result<_>>()?,
+            registry: Endpoint::registry(reference.registry(), &self.options, asked)?,
             uses_login,
-            authorizations: Mutex::default(),
         })
     }
 }
 
-/// One address to ask, and how it is called in a configuration of credentials.
+/// A registry or a mirror, and its name in a configuration of credentials.
 #[derive(Debug)]
-struct Place {
+struct Endpoint {
     base: Url,
     name: String,
     secret: Option<Secret>,
+    /// What it accepted last.
+    authorization: Mutex<Option<HeaderValue>>,
 }
 
-impl Place {
+impl Endpoint {
     fn mirror(url: &str) -> Result<Self> {
         let base = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let base = base.ok_or_else(|| Error::invalid(format!("{url:?} is no address of a mirror")))?;
         let host = base.host_str().unwrap_or_default();
         let name = base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-        Ok(Self { base, name, secret: None })
+        Ok(Self { base, name, secret: None, authorization: Mutex::default() })
     }
 
     fn registry(registry: &str, options: &Options, asked: &PullOptions) -> Result<Self> {
@@ -110,7 +109,8 @@ impl Place {
         let scheme = if is_insecure { "http" } else { "https" };
         let base = Url::parse(&format!("{scheme}://{}", docker_hub_or(registry)))
             .map_err(|error| Error::invalid(format!("{registry:?} is no registry: {error}")))?;
-        Ok(Self { base, name: registry.to_owned(), secret: asked.credentials.clone().map(Secret::Password) })
+        let secret = asked.credentials.clone().map(Secret::Password);
+        Ok(Self { base, name: registry.to_owned(), secret, authorization: Mutex::default() })
     }
 
     fn url(&self, repository: &str, kind: &str, which: &str) -> Result<Url> {
@@ -137,25 +137,24 @@ pub(crate) struct Document {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// One image's talk with its registry.
+/// The requests for one image.
 #[derive(Debug)]
 pub(crate) struct Session {
     client: Client,
     guard: Option<Arc<Guard>>,
     options: Arc<Options>,
     repository: String,
-    places: Vec<Place>,
+    mirrors: Vec<Endpoint>,
+    registry: Endpoint,
     /// Whether the operator's own credentials ([`Options::auth`]) may be shown to the registry.
     uses_login: bool,
-    /// By place: what it accepted last.
-    authorizations: Mutex<HashMap<usize, HeaderValue>>,
 }
 
-/// Told before a wait: how long, and why.
+/// Called before a wait, with its length and its reason.
 pub(crate) type OnRetry<'a> = &'a (dyn Fn(Duration, &Error) + Send + Sync);
 
 impl Session {
-    /// Refuses addresses that this pull may not reach. Where the client is led from there, it checks itself.
+    /// Refuses a URL that this pull may not reach. The client itself checks where redirects lead.
     fn check(&self, url: &Url, what: &str) -> Result<()> {
         let checked = self.guard.as_ref().map_or(Ok(()), |guard| guard.check(url));
         checked.map_err(|refused| client::denied(what, &refused))
@@ -186,20 +185,20 @@ impl Session {
     }
 
     async fn document(&self, kind: &str, which: &str, on_retry: OnRetry<'_>) -> Result<Document> {
-        self.at_each_place(|place| self.document_at(place, kind, which, on_retry).boxed()).await
+        self.at_each_endpoint(|endpoint| self.document_at(endpoint, kind, which, on_retry).boxed()).await
     }
 
-    /// Asks again after failures that may pass, with longer and longer waits.
+    /// Asks again after transient failures, with longer and longer waits.
     async fn document_at(
         &self,
-        place: usize,
+        endpoint: &Endpoint,
         kind: &str,
         which: &str,
         on_retry: OnRetry<'_>,
     ) -> Result<Document> {
         let mut attempt = 1;
         loop {
-            let error = match self.document_once(place, kind, which).await {
+            let error = match self.document_once(endpoint, kind, which).await {
                 Ok(document) => return Ok(document),
                 Err(error) => error,
             };
@@ -210,11 +209,11 @@ impl Session {
         }
     }
 
-    async fn document_once(&self, place: usize, kind: &str, which: &str) -> Result<Document> {
+    async fn document_once(&self, endpoint: &Endpoint, kind: &str, which: &str) -> Result<Document> {
         let (most, limit) = (self.options.limits.max_document_bytes, self.timeouts().request);
-        let what = self.describe(place, kind, which);
+        let what = self.describe(endpoint, kind, which);
         let whole = async {
-            let response = self.get(place, kind, which, None).await?;
+            let response = self.get(endpoint, kind, which, None).await?;
             if response.status() != StatusCode::OK {
                 return Err(client::refused(&what, &response));
             }
@@ -226,49 +225,49 @@ impl Session {
         Ok(Document { digest: Digest::of(&bytes), bytes })
     }
 
-    /// Mirrors first; the registry itself has the last word.
-    async fn at_each_place<'a, T>(&self, ask: impl Fn(usize) -> BoxFuture<'a, Result<T>>) -> Result<T> {
-        let last = self.places.len() - 1;
-        for place in 0..last {
-            match ask(place).await {
+    /// Asks the mirrors first, and the registry itself last.
+    async fn at_each_endpoint<'a, T>(
+        &'a self,
+        ask: impl Fn(&'a Endpoint) -> BoxFuture<'a, Result<T>>,
+    ) -> Result<T> {
+        for mirror in &self.mirrors {
+            match ask(mirror).await {
                 Err(error @ Error::NoSpace { .. }) => return Err(error),
-                Err(error) => {
-                    tracing::debug!(mirror = %self.places[place].base, %error, "mirror did not help");
-                }
+                Err(error) => tracing::debug!(mirror = %mirror.base, %error, "mirror did not help"),
                 found => return found,
             }
         }
-        ask(last).await
+        ask(&self.registry).await
     }
 
-    fn describe(&self, place: usize, kind: &str, which: &str) -> String {
+    fn describe(&self, endpoint: &Endpoint, kind: &str, which: &str) -> String {
         let kind = if kind == "manifests" { "manifest" } else { "blob" };
-        format!("{kind} {which} of {}/{}", self.places[place].name, self.repository)
+        format!("{kind} {which} of {}/{}", endpoint.name, self.repository)
     }
 
     /// Asks once, and once more with authorization when that is what is missing.
-    async fn get(&self, place: usize, kind: &str, which: &str, from: Option<u64>) -> Result<Response> {
-        let what = self.describe(place, kind, which);
-        let first = self.send(place, kind, which, from, &what).await?;
+    async fn get(&self, endpoint: &Endpoint, kind: &str, which: &str, from: Option<u64>) -> Result<Response> {
+        let what = self.describe(endpoint, kind, which);
+        let first = self.send(endpoint, kind, which, from, &what).await?;
         if first.status() != StatusCode::UNAUTHORIZED {
             return Ok(first);
         }
         let challenge = Challenge::of(first.headers()).ok_or(Error::Unauthorized { what: what.clone() })?;
         drop(first);
-        let authorization = self.authorize(place, &challenge).await?;
-        self.authorizations.lock().unwrap_or_else(PoisonError::into_inner).insert(place, authorization);
-        self.send(place, kind, which, from, &what).await
+        let authorization = self.authorize(endpoint, &challenge).await?;
+        *endpoint.authorization.lock().unwrap_or_else(PoisonError::into_inner) = Some(authorization);
+        self.send(endpoint, kind, which, from, &what).await
     }
 
     async fn send(
         &self,
-        place: usize,
+        endpoint: &Endpoint,
         kind: &str,
         which: &str,
         from: Option<u64>,
         what: &str,
     ) -> Result<Response> {
-        let url = self.places[place].url(&self.repository, kind, which)?;
+        let url = endpoint.url(&self.repository, kind, which)?;
         self.check(&url, what)?;
         let mut request = self.client.get(url);
         if kind == "manifests" {
@@ -277,7 +276,7 @@ impl Session {
         if let Some(from) = from {
             request = request.header(RANGE, format!("bytes={from}-"));
         }
-        let known = self.authorizations.lock().unwrap_or_else(PoisonError::into_inner).get(&place).cloned();
+        let known = endpoint.authorization.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(authorization) = known {
             request = request.header(AUTHORIZATION, authorization);
         }

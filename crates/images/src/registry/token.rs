@@ -1,4 +1,4 @@
-//! From a challenge and a secret to what goes into `Authorization`.
+//! Turns a challenge and a secret into an `Authorization` header.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use reqwest::{
@@ -8,7 +8,7 @@ use reqwest::{
 use serde::Deserialize;
 
 use super::{
-    Session,
+    Endpoint, Session,
     challenge::Challenge,
     client,
     credentials::{self, Secret},
@@ -28,9 +28,9 @@ struct Answer {
 }
 
 impl Session {
-    pub(super) async fn authorize(&self, place: usize, challenge: &Challenge) -> Result<HeaderValue> {
-        let what = format!("registry {}", self.places[place].name);
-        let secret = self.secret(place).await?;
+    pub(super) async fn authorize(&self, endpoint: &Endpoint, challenge: &Challenge) -> Result<HeaderValue> {
+        let what = format!("registry {}", endpoint.name);
+        let secret = self.secret(endpoint).await?;
         match (challenge, secret) {
             (_, Some(Secret::Token(token))) => bearer(&what, &token),
             (Challenge::Basic, Some(Secret::Password(credentials))) => basic(&what, &credentials),
@@ -38,7 +38,7 @@ impl Session {
             (Challenge::Bearer { realm, service, scope }, secret) => {
                 let pull = format!("repository:{}:pull", self.repository);
                 let scope = scope.clone().unwrap_or(pull);
-                let realm = self.realm(place, realm)?;
+                let realm = self.realm(endpoint, realm)?;
                 self.check(&realm, &what)?;
                 let token = self.token(&what, realm, service.as_deref(), &scope, secret).await?;
                 bearer(&what, &token)
@@ -46,25 +46,23 @@ impl Session {
         }
     }
 
-    async fn secret(&self, place: usize) -> Result<Option<Secret>> {
-        let place = &self.places[place];
-        match &place.secret {
+    async fn secret(&self, endpoint: &Endpoint) -> Result<Option<Secret>> {
+        match &endpoint.secret {
             Some(secret) => Ok(Some(secret.clone())),
             None if !self.uses_login => Ok(None),
-            None => credentials::find(&self.options.auth, &place.name, self.timeouts().request).await,
+            None => credentials::find(&self.options.auth, &endpoint.name, self.timeouts().request).await,
         }
     }
 
-    /// The token service is named by the registry. A secret that came over TLS so far does not go on without.
-    fn realm(&self, place: usize, realm: &str) -> Result<Url> {
-        let base = &self.places[place].base;
+    /// The registry names the token service. A secret for a registry with TLS is not sent to a service without it.
+    fn realm(&self, endpoint: &Endpoint, realm: &str) -> Result<Url> {
         let url = Url::parse(realm).ok().filter(|url| match url.scheme() {
             "https" => true,
-            "http" => base.scheme() == "http",
+            "http" => endpoint.base.scheme() == "http",
             _ => false,
         });
         url.ok_or_else(|| Error::Unavailable {
-            what: format!("registry {}", self.places[place].name),
+            what: format!("registry {}", endpoint.name),
             why: "its token service has no address that can be used".to_owned(),
         })
     }
@@ -142,7 +140,7 @@ fn bearer(what: &str, token: &str) -> Result<HeaderValue> {
     secret_header(what, &format!("Bearer {token}"))
 }
 
-/// Never shown in a log.
+/// A header that is never logged.
 fn secret_header(what: &str, text: &str) -> Result<HeaderValue> {
     let mut header = HeaderValue::from_str(text).ok().ok_or_else(|| bad_token(what))?;
     header.set_sensitive(true);

@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{digest::Digest, error::Result, reference::Reference};
 
-/// How long a download that was broken off waits for somebody to go on with it.
+/// How long an interrupted download is kept to be resumed.
 const BROKEN_OFF_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What was given back.
+/// What a collection freed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Freed {
     pub names: Vec<Reference>,
@@ -40,7 +40,7 @@ impl Store {
             } else if digest_of(&name).is_none() {
                 remove_file(&path)?;
             }
-            // Downloads are gone on with, unless they are old: then they are garbage like any other.
+            // Downloads are kept to be resumed, unless they are old.
         }
         for (name, path) in names(&self.layers)? {
             if name.starts_with(UNPACKING) || name.starts_with(REMOVED) {
@@ -90,7 +90,8 @@ impl Store {
         self.unused(nameless.map(|(digest, _)| digest))
     }
 
-    /// Those of `images` that nobody holds or uses. Whoever calls has the index, so that nobody begins to hold one meanwhile.
+    /// Those of `images` that nobody holds or uses. Whoever calls has the index, so that nobody begins to hold one
+    /// meanwhile.
     fn unused<'a>(&self, images: impl Iterator<Item = &'a Digest>) -> Vec<Digest> {
         let mut unheld: Vec<Digest> =
             images.filter(|digest| !self.leases.holds(&Thing::Image((*digest).clone()))).cloned().collect();
@@ -138,19 +139,19 @@ impl Store {
         needed.layers.contains(diff_id.hex()) || self.leases.holds(&Thing::Layer(diff_id.clone()))
     }
 
-    /// Removes downloads that were broken off and that nobody goes on with.
+    /// Removes interrupted downloads that nobody is resuming.
     pub(crate) fn drop_partial(&self) -> Result<u64> {
         let _index = self.index();
         self.broken_off()?.iter().map(|(_, path)| remove_file(path)).sum()
     }
 
-    /// The same for those that waited too long. Whoever calls has the index.
+    /// The same for those that are too old. The caller holds the index.
     fn drop_old_partial(&self) -> Result<u64> {
         let broken_off = self.broken_off()?;
         broken_off.iter().filter(|(_, path)| is_old(path)).map(|(_, path)| remove_file(path)).sum()
     }
 
-    /// Downloads that nobody goes on with. Whoever calls has the index, so that nobody begins to meanwhile.
+    /// Downloads that nobody is resuming. The caller holds the index, so that nobody begins to meanwhile.
     fn broken_off(&self) -> Result<Vec<(Digest, PathBuf)>> {
         let downloads = names(&self.partial)?.into_iter();
         let downloads = downloads.filter_map(|(name, path)| Some((digest_of(&name)?, path)));

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 pub(crate) fn scratch_name(prefix: &str) -> String {
     let mut random = [0; 8];
     if getrandom::fill(&mut random).is_err() {
-        // No random numbers this early in a machine's life: the clock will do, as whoever makes the file insists that it is new.
+        // No random numbers this early in a machine's life: the clock will do, as whoever makes the file insists that
+        // it is new.
         let nanoseconds = jiff::Timestamp::now().as_nanosecond();
         random.copy_from_slice(&nanoseconds.to_le_bytes()[..8]);
     }

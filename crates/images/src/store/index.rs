@@ -93,8 +93,8 @@ impl Index {
     pub(crate) fn find_named(&self, name: &str) -> Result<(Digest, Option<Reference>)> {
         let unknown = || Error::NotFound { what: format!("image {name}") };
         let reference = name.parse::<Reference>();
-        // Names before short digests, which strangers can make images for: `facade` may be the beginning of one. `sha256:…` is
-        // never a name.
+        // Names before short digests, which strangers can make images for: `facade` may be the beginning of one.
+        // `sha256:…` is never a name.
         let named = reference.as_ref().ok().filter(|_| !name.starts_with("sha256:"));
         if let Some((reference, found)) =
             named.and_then(|reference| Some((reference, self.find_reference(reference)?)))

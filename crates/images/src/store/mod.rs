@@ -11,9 +11,9 @@
 //! layers/.removed-<random>      half-gone
 //! ```
 //!
-//! Whatever has a name without a dot in front is whole: it was made under another name, synced and renamed. What the index
-//! does not name, directly or through an image, is garbage as soon as nobody in this process works with it. So a crash at any
-//! point leaves either what was, or what should be, and some garbage, which the next opening takes away.
+//! Whatever has a name without a dot in front is whole: it was made under another name, synced and renamed. What the
+//! index does not name, directly or through an image, is garbage as soon as nobody in this process works with it. So a
+//! crash at any point leaves either what was, or what should be, and some garbage, which the next opening takes away.
 
 mod collect;
 pub(crate) mod files;
@@ -181,7 +181,7 @@ impl Store {
         Ok((file.map_err(Error::io("make", &path))?, path))
     }
 
-    /// Makes a blob of a file whose digest was verified.
+    /// Turns a file whose digest was verified into a blob.
     pub(crate) fn adopt_blob(&self, digest: &Digest, half_made: &Path) -> Result<()> {
         File::open(half_made).and_then(|file| file.sync_all()).map_err(Error::io("sync", half_made))?;
         publish(half_made, &self.blob_path(digest))

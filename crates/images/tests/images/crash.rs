@@ -85,7 +85,8 @@ fn start(home: &Path, what: &str) -> Child {
         .unwrap()
 }
 
-/// Lets the child pass `passed` of its points, and kills it at the next. Answers that point; `None` when it ended before.
+/// Lets the child pass `passed` of its points, and kills it at the next. Answers that point; `None` when it ended
+/// before.
 fn kill_after(mut child: Child, passed: usize) -> Option<String> {
     let mut stdin = child.stdin.take().unwrap();
     let points = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);

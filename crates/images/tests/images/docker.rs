@@ -12,8 +12,8 @@ use images::{Format, Image, Images, Platform};
 
 use crate::fixture::options;
 
-/// Made by `docker save team/second:1 team/first:1 team/also:2` of Docker 20.10: an imported tree of which `team/first:1` and
-/// `team/also:2` are two names, and an image that its builder made on it.
+/// Made by `docker save team/second:1 team/first:1 team/also:2` of Docker 20.10: an imported tree of which
+/// `team/first:1` and `team/also:2` are two names, and an image that its builder made on it.
 const SAVED: &[u8] = include_bytes!("docker-save.tar.gz");
 /// The same in Docker's words: the digests of their configurations.
 const SECOND: &str = "sha256:1f3ef28331f06e375a66bc5d6b30264b7c54ffab9bcec9869c7ec7409751149a";

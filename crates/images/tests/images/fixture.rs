@@ -301,8 +301,8 @@ pub(crate) fn stacked_image_of_gzip() -> TestImage {
     TestImage::new(&stacked_layers().map(|tar| (tar.clone(), gzip(&tar))))
 }
 
-/// Tries again soon, so that a test of failure does not wait; and no waiting for the disk. Silence is waited out: a busy host
-/// is silent at times.
+/// Tries again soon, so that a test of failure does not wait; and no waiting for the disk. Silence is waited out: a
+/// busy host is silent at times.
 pub(crate) fn options() -> Options {
     Options {
         durable: false,

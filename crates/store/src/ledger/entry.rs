@@ -1,7 +1,7 @@
 //! One entry, in memory and on disk.
 //!
-//! On disk: `[crc32][len: u32][number: u64][at_ms: i64][guest_event: u64][kind: u8][data: len bytes]`, little-endian. The
-//! checksum covers everything after itself, the length too.
+//! On disk: `[crc32][len: u32][number: u64][at_ms: i64][guest_event: u64][kind: u8][data: len bytes]`, little-endian.
+//! The checksum covers everything after itself, the length too.
 
 use bytes::Bytes;
 

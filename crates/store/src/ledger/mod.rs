@@ -5,8 +5,8 @@
 //!                                             00000000000000004711.seg     entries 4711…, still growing
 //! ```
 //!
-//! Blocking, without a thread: an append is one write to the page cache, which the death of the daemon does not lose.
-//! A torn tail (the daemon died within a write, the machine lost power) is found by length and checksum and cut off when
+//! Blocking, without a thread: an append is one write to the page cache, which the death of the daemon does not lose. A
+//! torn tail (the daemon died within a write, the machine lost power) is found by length and checksum and cut off when
 //! the exec's writer is opened again.
 //!
 //! Whether an exec has finished is not stored: at open its last entry tells (see `state::has_ended` for where that is
@@ -97,8 +97,8 @@ impl Ledger {
         }
     }
 
-    /// Holds the sandbox to its cap: the oldest finished execs go whole, then the oldest segments of running ones. Returns
-    /// what went since the last call, by this one or by appends.
+    /// Holds the sandbox to its cap: the oldest finished execs go whole, then the oldest segments of running ones.
+    /// Returns what went since the last call, by this one or by appends.
     pub fn trim(&self) -> Result<Vec<Trimmed>, LedgerError> {
         let mut state = self.shared.lock();
         state.trim(&self.shared.directory, self.shared.limits.per_sandbox_bytes)?;

@@ -1,7 +1,7 @@
 //! One file of a ledger: its name, its head, and reading through it.
 //!
-//! The name is the number of its first entry. The head repeats that and keeps the highest guest event before it, so that
-//! a writer that resumes needs no earlier segment, which may be trimmed.
+//! The name is the number of its first entry. The head repeats that and keeps the highest guest event before it, so
+//! that a writer that resumes needs no earlier segment, which may be trimmed.
 
 use std::{
     fs::{File, OpenOptions},
@@ -218,8 +218,8 @@ impl Scanner {
         Ok(is_found)
     }
 
-    /// Looks for the next whole entry behind a bad place and stands before it. False when there is none; then the scanner
-    /// stays where it was.
+    /// Looks for the next whole entry behind a bad place and stands before it. False when there is none; then the
+    /// scanner stays where it was.
     pub(super) fn skip_damage(&mut self) -> Result<bool, LedgerError> {
         let (offset, expected) = (self.offset, self.expected);
         let len = self.file.metadata().map_err(LedgerError::io("measure the segment", &self.path))?.len();

@@ -127,8 +127,8 @@ pub(super) fn measure_exec(directory: &Path) -> Result<Exec, LedgerError> {
     Ok(Exec { segments: segments.into(), is_finished, ..Exec::default() })
 }
 
-/// Whether the last entry tells an end. Cheap rather than sure: a long segment that ends with `Exited` counts as running
-/// until someone calls `finish`.
+/// Whether the last entry tells an end. Cheap rather than sure: a long segment that ends with `Exited` counts as
+/// running until someone calls `finish`.
 fn has_ended(directory: &Path, last: Segment) -> Result<bool, LedgerError> {
     if last.bytes == 0 {
         return Ok(true);
@@ -204,8 +204,8 @@ impl State {
         }
     }
 
-    /// Where a writer begins a new segment. The last segment of a running exec is never trimmed, so with many of them the
-    /// segments must be shorter for the cap to hold.
+    /// Where a writer begins a new segment. The last segment of a running exec is never trimmed, so with many of them
+    /// the segments must be shorter for the cap to hold.
     pub(super) fn segment_bytes(&self, limits: LedgerLimits) -> u64 {
         let share = limits.per_sandbox_bytes / (4 * self.n_writers.max(1));
         limits.segment_bytes.min(share.max(MIN_SEGMENT_BYTES))

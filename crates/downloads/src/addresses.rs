@@ -1,24 +1,19 @@
 //! Which addresses belong to the public internet.
-//!
-//! The daemon fetches things for callers who do not run it: packages, images. They name hosts, and the hosts name further ones. None
-//! of that may lead into the daemon's own network, so whoever fetches asks here first: with the name, and again with the very
-//! address that is about to be dialled.
-#![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Names that never leave their own network, with everything beneath them.
 const LOCAL_NAMES: [&str; 4] = ["localhost", "local", "internal", "home.arpa"];
 
-/// Whether the name stands for the machine itself or for its own network, before anything is looked up.
-pub fn is_local_name(name: &str) -> bool {
+/// Whether the name, by itself, stands for this machine or for its own network.
+pub(crate) fn is_local_name(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     name.is_empty()
         || LOCAL_NAMES.iter().any(|suffix| name == *suffix || name.ends_with(&format!(".{suffix}")))
 }
 
-/// Whether the address is one that anybody on the internet could reach.
-pub fn is_public(address: IpAddr) -> bool {
+/// Whether anybody on the internet could reach the address.
+pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),
@@ -43,16 +38,17 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let parts = address.segments();
-    // Addresses that carry one of version 4: mapped, compatible, translated (64:ff9b::/96), 6to4.
-    let carried = match parts {
+    // IPv6 addresses that embed an IPv4 address: mapped, compatible, translated (64:ff9b::/96), 6to4.
+    let embedded = match parts {
         [0, 0, 0, 0, 0, 0xffff | 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some((parts[6], parts[7])),
         [0x2002, high, low, ..] => Some((high, low)),
         _ => None,
     };
-    if let Some((high, low)) = carried {
+    if let Some((high, low)) = embedded {
         return is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     }
-    // Only global unicast is given out; the rest is local, multicast or reserved. Of it, Teredo and the documentation's are not.
+    // Everything but global unicast is local, multicast or reserved; so are Teredo and the documentation range within
+    // it.
     parts[0] & 0xe000 == 0x2000 && !matches!(parts, [0x2001, 0 | 0xdb8, ..])
 }
 
