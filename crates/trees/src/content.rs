@@ -34,11 +34,3 @@ pub(crate) fn read_piece(file: BorrowedFd<'_>, at: u64, piece: &mut [u8]) -> Res
     }
     Ok(filled)
 }
-
-pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    // Most pieces that are not zero begin otherwise; the rest is compared with itself, one byte on, at the speed of memory.
-    match bytes.split_first() {
-        None => true,
-        Some((first, rest)) => *first == 0 && rest == &bytes[..rest.len()],
-    }
-}

@@ -7,10 +7,10 @@ use std::{
     sync::Arc,
 };
 
+use archive::{Content, Kind as MemberKind, Member, Timespec};
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use sandbox::{Error, ErrorKind, Result};
-use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
 use super::context::{Entry, Kind};
@@ -42,9 +42,9 @@ pub(super) fn stream_of(pieces: Vec<Piece>) -> ByteStream {
     let (sender, receiver) = mpsc::channel(QUEUED_PIECES);
     tokio::task::spawn_blocking(move || {
         let failures = sender.clone();
-        let mut archive = Builder::new(Writer { sender, buffer: BytesMut::new() });
+        let mut archive = archive::Writer::new(Writer { sender, buffer: BytesMut::new() });
         let written = pieces.iter().try_for_each(|piece| append(&mut archive, piece));
-        let written = written.and_then(|()| archive.into_inner()).and_then(|mut writer| writer.flush());
+        let written = written.and_then(|()| archive.finish());
         if let Err(error) = written {
             let error =
                 Error::new(ErrorKind::Unavailable, "the context cannot be read again").with_source(error);
@@ -55,39 +55,30 @@ pub(super) fn stream_of(pieces: Vec<Piece>) -> ByteStream {
     stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver))).boxed()
 }
 
-fn append(archive: &mut Builder<Writer>, piece: &Piece) -> io::Result<()> {
+fn append(archive: &mut archive::Writer<Writer>, piece: &Piece) -> archive::Result<()> {
     let Entry { mode, uid, gid, mtime, kind } = &piece.entry;
-    let mut header = Header::new_gnu();
-    header.set_mode(*mode);
-    header.set_uid(u64::from(*uid));
-    header.set_gid(u64::from(*gid));
-    header.set_mtime(*mtime);
-    header.set_size(0);
-    match kind {
-        Kind::Directory => {
-            header.set_entry_type(EntryType::Directory);
-            archive.append_data(&mut header, &piece.name, io::empty())
-        }
+    let member = |kind| Member {
+        uid: u64::from(*uid),
+        gid: u64::from(*gid),
+        mtime: Timespec { tv_sec: *mtime, tv_nsec: 0 },
+        ..Member::new(piece.name.as_bytes(), kind, *mode)
+    };
+    let (offset, content) = match kind {
+        Kind::Directory => return archive.begin(&member(MemberKind::Directory)),
         Kind::Symlink { target } => {
-            header.set_entry_type(EntryType::Symlink);
-            archive.append_link(&mut header, &piece.name, target)
+            let target = target.clone().into_bytes();
+            return archive.begin(&member(MemberKind::Symlink { target }));
         }
-        Kind::File { offset, size, .. } => {
-            header.set_entry_type(EntryType::Regular);
-            header.set_size(*size);
-            match &piece.bytes {
-                Source::Memory(bytes) => archive.append_data(&mut header, &piece.name, &bytes[..]),
-                Source::Archive(file) => {
-                    archive.append_data(&mut header, &piece.name, Section { file, at: *offset, left: *size })
-                }
-            }
+        Kind::File { offset, size, parts: Some(parts), .. } => {
+            (*offset, Content { size: *size, parts: parts.to_vec() })
         }
-        Kind::Sparse { stored, .. } => {
-            // What stands in a Dockerfile has no holes.
-            let Source::Archive(file) = &piece.bytes else { return Err(io::ErrorKind::InvalidData.into()) };
-            stored.dress(file, &mut header)?;
-            archive.append_data(&mut header, &piece.name, stored.section(file))
-        }
+        Kind::File { offset, size, parts: None, .. } => (*offset, Content::whole(*size)),
+    };
+    let left = content.stored();
+    let member = member(MemberKind::File(content));
+    match &piece.bytes {
+        Source::Memory(bytes) => archive.add(&member, &bytes[..]),
+        Source::Archive(file) => archive.add(&member, Section { file, at: offset, left }),
     }
 }
 

@@ -7,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use archive::{Content, Kind, Member, Writer};
 use bytes::{Bytes, BytesMut};
 use guest_protocol::{MAX_DATA_BYTES, Response};
 use rustix::fs::{FileType, Stat};
-use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
 use super::{
@@ -41,7 +41,7 @@ fn top(path: &str) -> Answer<Top> {
     // The root has no name of its own.
     if path.parent().is_none() {
         let stat = rustix::fs::stat(&path).map_err(read)?;
-        return Ok(Top { path, name: PathBuf::from("."), stat, place: None });
+        return Ok(Top { path, name: PathBuf::new(), stat, place: None });
     }
     let place = Place::of(&path)?;
     let stat = place.stat().map_err(read)?;
@@ -110,8 +110,7 @@ impl Write for PieceWriter {
 }
 
 fn pack_top(top: &Top, writer: PieceWriter, cancel: &Cancel) -> Answer<()> {
-    let mut archive = Builder::new(writer);
-    let write_failed = |error: io::Error| failure(named("pack", &top.path), error);
+    let mut archive = Writer::new(writer);
     if let Some(place) = &top.place {
         let parent = place.directory.as_fd();
         let (name, visit) = (place.name.as_c_str(), Visit::Enter);
@@ -129,48 +128,29 @@ fn pack_top(top: &Top, writer: PieceWriter, cancel: &Cancel) -> Answer<()> {
             Ok(Flow::Into)
         })?;
     }
-    archive.into_inner().and_then(|mut writer| writer.flush()).map_err(write_failed)
+    archive.finish().map(drop).map_err(|error| failure(named("pack", &top.path), error))
 }
 
 /// Appends one entry. What vanishes or changes its kind before it is opened is left out.
-fn append(archive: &mut Builder<PieceWriter>, name: &Path, item: &Item<'_>) -> Answer<()> {
-    let mut header = header_of(item.stat);
+fn append(archive: &mut Writer<PieceWriter>, name: &Path, item: &Item<'_>) -> Answer<()> {
+    // Times are to the second: a fraction would need a header of its own for each entry.
+    let member = |kind, stat| Member::of(name.as_os_str().as_bytes(), kind, stat).to_the_second();
     let appended = match kind_of(item.stat) {
         FileType::RegularFile => {
             let Ok((file, stat)) = open_regular_at(item.parent, item.name) else { return Ok(()) };
-            let mut header = header_of(&stat);
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            header.set_entry_type(EntryType::Regular);
-            header.set_size(size);
-            archive.append_data(&mut header, name, Exactly { file, left: size })
+            archive.add(&member(Kind::File(Content::whole(size)), &stat), Exactly { file, left: size })
         }
-        FileType::Directory => {
-            header.set_entry_type(EntryType::Directory);
-            archive.append_data(&mut header, name.join(""), io::empty())
-        }
+        FileType::Directory => archive.begin(&member(Kind::Directory, item.stat)),
         FileType::Symlink => {
             let Ok(target) = rustix::fs::readlinkat(item.parent, item.name, vec![]) else { return Ok(()) };
-            header.set_entry_type(EntryType::Symlink);
-            archive.append_link(&mut header, name, OsStr::from_bytes(target.as_bytes()))
+            archive.begin(&member(Kind::Symlink { target: target.into_bytes() }, item.stat))
         }
-        FileType::Fifo => {
-            header.set_entry_type(EntryType::Fifo);
-            archive.append_data(&mut header, name, io::empty())
-        }
+        FileType::Fifo => archive.begin(&member(Kind::Fifo, item.stat)),
         // Sockets and devices mean nothing elsewhere.
         _ => return Ok(()),
     };
     appended.map_err(|error| failure(named("pack", name), error))
-}
-
-fn header_of(stat: &Stat) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_mode(stat.st_mode & 0o7777);
-    header.set_uid(u64::from(stat.st_uid));
-    header.set_gid(u64::from(stat.st_gid));
-    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
-    header.set_size(0);
-    header
 }
 
 /// A file as long as its header says: cut when it has grown, filled with zeros when it has shrunk, so that the entries
