@@ -20,6 +20,7 @@ use crate::{
 /// Longest extended header that is written.
 pub const MAX_HEADER_BYTES: u64 = 4 * 1024 * 1024;
 
+const BUFFER_BYTES: usize = 64 * 1024;
 /// A file with more parts is written whole: not every reader remembers so many.
 const MAX_WRITTEN_PARTS: usize = 64 * 1024;
 
@@ -35,16 +36,18 @@ pub struct Writer<W> {
     /// Content of the current member that is still to be written, and what fills its last block.
     left: u64,
     padding: usize,
+    /// For content on its way.
+    buffer: Vec<u8>,
 }
 
 impl<W: Write> Writer<W> {
     pub fn new(to: W) -> Self {
-        Self { to, written: 0, left: 0, padding: 0 }
+        Self { to, written: 0, left: 0, padding: 0, buffer: Vec::new() }
     }
 
-    /// Bytes of the archive so far.
+    /// Bytes of the archive so far, in whole blocks.
     pub fn written(&self) -> u64 {
-        self.written
+        self.written + self.padding as u64
     }
 
     /// Writes everything before a member's content, which is to follow by [`Writer::write`].
@@ -69,18 +72,13 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes a member with all that `content` has, which must be as long as the member says.
-    pub fn add(&mut self, member: &Member, mut content: impl Read) -> Result<()> {
+    pub fn add(&mut self, member: &Member, content: impl Read) -> Result<()> {
         self.begin(member)?;
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            match content.read(&mut buffer) {
-                Ok(0) if self.left == 0 => return Ok(()),
-                Ok(0) => return Err(other_length()),
-                Ok(n) => self.write(&buffer[..n])?,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(BUFFER_BYTES, 0);
+        let copied = self.copy(content, &mut buffer);
+        self.buffer = buffer;
+        copied
     }
 
     /// Writes an open file with the holes that it has. One that becomes shorter meanwhile is an error.
@@ -90,25 +88,20 @@ impl<W: Write> Writer<W> {
         if content.parts.len() > MAX_WRITTEN_PARTS {
             content = Content::whole(size);
         }
-        let parts = content.parts.clone();
-        self.begin(&Member::of(path, Kind::File(content), stat).to_the_second())?;
-        let mut buffer = vec![0; 64 * 1024];
-        for Part { offset: mut at, length } in parts {
-            let end = at + length;
-            while at < end {
-                let most = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
-                match file.read_at(&mut buffer[..most], at) {
-                    Ok(0) => return Err(other_length()),
-                    Ok(n) => {
-                        self.write(&buffer[..n])?;
-                        at += n as u64;
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error.into()),
-                }
+        let parts = FileParts { file, parts: content.parts.clone().into_iter(), at: 0, left: 0 };
+        self.add(&Member::of(path, Kind::File(content), stat).to_the_second(), parts)
+    }
+
+    fn copy(&mut self, mut content: impl Read, buffer: &mut [u8]) -> Result<()> {
+        loop {
+            match content.read(buffer) {
+                Ok(0) if self.left == 0 => return Ok(()),
+                Ok(0) => return Err(other_length()),
+                Ok(n) => self.write(&buffer[..n])?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
     }
 
     /// Writes the end and returns where it went.
@@ -131,6 +124,29 @@ impl<W: Write> Writer<W> {
         self.to.write_all(bytes)?;
         self.written += bytes.len() as u64;
         Ok(())
+    }
+}
+
+/// The parts of a file, one behind the other.
+struct FileParts<'a> {
+    file: &'a File,
+    parts: std::vec::IntoIter<Part>,
+    /// Of the current part.
+    at: u64,
+    left: u64,
+}
+
+impl Read for FileParts<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.left == 0 {
+            let Some(part) = self.parts.next() else { return Ok(0) };
+            (self.at, self.left) = (part.offset, part.length);
+        }
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let n = self.file.read_at(&mut buffer[..most], self.at)?;
+        self.at += n as u64;
+        self.left -= n as u64;
+        Ok(n)
     }
 }
 
