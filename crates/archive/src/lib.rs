@@ -14,8 +14,11 @@ mod error;
 mod holes;
 mod names;
 mod pax;
+mod pieces;
 mod read;
 mod sparse;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub use attributes::{Attribute, AttributeReader};
@@ -23,6 +26,7 @@ pub use content::{Content, Part};
 pub use error::{Error, Result};
 pub use holes::{is_zero, parts_of_file, write_sparsely};
 pub use names::{BadPath, names};
+pub use pieces::Pieces;
 pub use read::{Format, ReadLimits, Reader, header_type};
 pub use rustix::fs::Timespec;
 pub use write::{MAX_HEADER_BYTES, Writer, header};

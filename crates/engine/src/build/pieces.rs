@@ -2,15 +2,15 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Write},
+    io::{self, ErrorKind::BrokenPipe, Read, Write},
     os::unix::fs::FileExt as _,
     sync::Arc,
 };
 
-use archive::{Content, Kind as MemberKind, Member, Timespec};
-use bytes::{Bytes, BytesMut};
+use archive::{Content, Kind as MemberKind, Member, Pieces, Timespec, Writer};
+use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use sandbox::{Error, ErrorKind, Result};
+use sandbox::{Error, ErrorKind};
 use tokio::sync::mpsc;
 
 use super::context::{Entry, Kind};
@@ -41,21 +41,21 @@ pub(super) enum Source {
 pub(super) fn stream_of(pieces: Vec<Piece>) -> ByteStream {
     let (sender, receiver) = mpsc::channel(QUEUED_PIECES);
     tokio::task::spawn_blocking(move || {
-        let failures = sender.clone();
-        let mut archive = archive::Writer::new(Writer { sender, buffer: BytesMut::new() });
+        let send = |piece| sender.blocking_send(Ok(Bytes::from(piece))).map_err(|_gone| BrokenPipe.into());
+        let mut archive = Writer::new(Pieces::new(PIECE_BYTES, send));
         let written = pieces.iter().try_for_each(|piece| append(&mut archive, piece));
         let written = written.and_then(|()| archive.finish());
         if let Err(error) = written {
             let error =
                 Error::new(ErrorKind::Unavailable, "the context cannot be read again").with_source(error);
             // Fails only when nobody reads any more.
-            let _nobody_reads = failures.blocking_send(Err(error));
+            let _nobody_reads = sender.blocking_send(Err(error));
         }
     });
     stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver))).boxed()
 }
 
-fn append(archive: &mut archive::Writer<Writer>, piece: &Piece) -> archive::Result<()> {
+fn append(archive: &mut Writer<impl Write>, piece: &Piece) -> archive::Result<()> {
     let Entry { mode, uid, gid, mtime, kind } = &piece.entry;
     let member = |kind| Member {
         uid: u64::from(*uid),
@@ -96,29 +96,5 @@ impl Read for Section<'_> {
         self.at += n as u64;
         self.left -= n as u64;
         Ok(n)
-    }
-}
-
-struct Writer {
-    sender: mpsc::Sender<Result<Bytes>>,
-    buffer: BytesMut,
-}
-
-impl Write for Writer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = bytes.len().min(PIECE_BYTES - self.buffer.len());
-        self.buffer.extend_from_slice(&bytes[..n]);
-        if self.buffer.len() == PIECE_BYTES {
-            self.flush()?;
-        }
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let piece = std::mem::take(&mut self.buffer).freeze();
-        self.sender.blocking_send(Ok(piece)).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
     }
 }

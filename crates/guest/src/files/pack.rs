@@ -2,13 +2,13 @@
 
 use std::{
     ffi::OsStr,
-    io::{self, Read, Write},
+    io::{self, ErrorKind::BrokenPipe, Read, Write},
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
 };
 
-use archive::{Content, Kind, Member, Writer};
-use bytes::{Bytes, BytesMut};
+use archive::{Content, Kind, Member, Pieces, Writer};
+use bytes::Bytes;
 use guest_protocol::{MAX_DATA_BYTES, Response};
 use rustix::fs::{FileType, Stat};
 use tokio::sync::mpsc;
@@ -62,7 +62,8 @@ pub(crate) async fn pack(
     let cancel = Cancel::default();
     let theirs = cancel.clone();
     let job = background::spawn_archive(move || {
-        pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs)
+        let send = |piece| sender.blocking_send(Bytes::from(piece)).map_err(|_gone| BrokenPipe.into());
+        pack_top(&top, Pieces::new(MAX_DATA_BYTES, send), &theirs)
     });
     let job = match job {
         Ok(job) => job,
@@ -81,35 +82,7 @@ pub(crate) async fn pack(
     Ok(Ok(()))
 }
 
-/// Gathers what the archive writes into frames.
-struct PieceWriter {
-    sender: mpsc::Sender<Bytes>,
-    buffer: BytesMut,
-}
-
-impl Write for PieceWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.buffer.capacity() == 0 {
-            self.buffer.reserve(MAX_DATA_BYTES);
-        }
-        let n = bytes.len().min(MAX_DATA_BYTES - self.buffer.len());
-        self.buffer.extend_from_slice(&bytes[..n]);
-        if self.buffer.len() == MAX_DATA_BYTES {
-            self.flush()?;
-        }
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let piece = std::mem::take(&mut self.buffer).freeze();
-        self.sender.blocking_send(piece).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
-    }
-}
-
-fn pack_top(top: &Top, writer: PieceWriter, cancel: &Cancel) -> Answer<()> {
+fn pack_top(top: &Top, writer: impl Write, cancel: &Cancel) -> Answer<()> {
     let mut archive = Writer::new(writer);
     if let Some(place) = &top.place {
         let parent = place.directory.as_fd();
@@ -132,7 +105,7 @@ fn pack_top(top: &Top, writer: PieceWriter, cancel: &Cancel) -> Answer<()> {
 }
 
 /// Appends one entry. What vanishes or changes its kind before it is opened is left out.
-fn append(archive: &mut Writer<PieceWriter>, name: &Path, item: &Item<'_>) -> Answer<()> {
+fn append(archive: &mut Writer<impl Write>, name: &Path, item: &Item<'_>) -> Answer<()> {
     // Times are to the second: a fraction would need a header of its own for each entry.
     let member = |kind, stat| Member::of(name.as_os_str().as_bytes(), kind, stat).to_the_second();
     let appended = match kind_of(item.stat) {

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use archive::{Content, Kind, Member, Writer};
+use archive::{Content, Kind, Member, Pieces, Writer};
 use bytes::Bytes;
 use engine::{BuildIgnore, OUTSIDE_DOCKERFILE};
 use futures_util::Stream;
@@ -158,7 +158,10 @@ pub(crate) fn pack(
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let (sender, receiver) = mpsc::channel(PIECES);
     tokio::task::spawn_blocking(move || {
-        let mut archive = Writer::new(io::BufWriter::with_capacity(PIECE_BYTES, Sending(sender.clone())));
+        let send = |piece| {
+            sender.blocking_send(Ok(Bytes::from(piece))).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
+        };
+        let mut archive = Writer::new(Pieces::new(PIECE_BYTES, send));
         let packed = packing.write(&mut archive).and_then(|()| Ok(archive.finish()?));
         if let Err(error) = packed {
             trouble.note(&error);
@@ -169,21 +172,6 @@ pub(crate) fn pack(
     futures_util::stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|piece| (piece, receiver))
     })
-}
-
-struct Sending(mpsc::Sender<io::Result<Bytes>>);
-
-impl io::Write for Sending {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .blocking_send(Ok(Bytes::copy_from_slice(bytes)))
-            .map_err(|_closed| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
