@@ -133,6 +133,24 @@ impl Error {
     }
 }
 
+impl From<archive::Error> for Error {
+    fn from(error: archive::Error) -> Self {
+        match error {
+            archive::Error::Io(error) => Self::io("read", "the archive")(error),
+            archive::Error::Damaged(what) => Self::corrupt("the archive", "a sound tar", what),
+            archive::Error::Unsupported(what) => Self::Unsupported { what },
+            archive::Error::LongHeader { .. } => {
+                Self::Refused { entry: "an extended header".to_owned(), why: error.to_string() }
+            }
+            archive::Error::ManyParts { most } => Self::TooLarge {
+                what: "the number of parts of a sparse file".to_owned(),
+                limit: "parts".into(),
+                most: most as u64,
+            },
+        }
+    }
+}
+
 /// Longest piece of a stranger's text in an error.
 const MAX_TOLD_CHARS: usize = 1000;
 

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     ffi::{CStr, CString},
     fs::File,
-    io::{self, Read as _, Write},
+    io::{self, Read, Write},
     os::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::ffi::OsStringExt as _,
@@ -12,22 +12,20 @@ use std::{
     path::PathBuf,
 };
 
+use archive::{Attribute, AttributeReader, Content, Kind, Member, Writer};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
-use tar::{Builder, EntryType, Header};
 
 use crate::{
     error::{Error, Result},
-    unpack::OpaqueMark,
+    unpack::{OpaqueMark, is_kept},
 };
 
 /// Directories within directories; each is held open on the way down.
 const MAX_DEPTH: usize = 512;
-/// Longest list of attribute names, and longest value, by the kernel.
-const MAX_XATTR_BYTES: usize = 64 * 1024;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
@@ -56,20 +54,18 @@ impl Default for PackOptions {
 /// bytes. No link is followed. Sockets and devices stay behind.
 pub fn pack_layer(upper: BorrowedFd<'_>, writer: impl Write, options: &PackOptions) -> Result<u64> {
     let mut packer = Packer {
-        archive: Builder::new(io::BufWriter::with_capacity(256 * 1024, writer)),
+        archive: Writer::new(io::BufWriter::with_capacity(256 * 1024, writer)),
         options,
         levels: Vec::new(),
         linked: HashMap::new(),
         n_entries: 0,
-        names: vec![0; MAX_XATTR_BYTES],
-        value: vec![0; MAX_XATTR_BYTES],
+        attributes: AttributeReader::default(),
     };
     let top = rustix::fs::openat(upper, c".", DIRECTORY, Mode::empty())
         .map_err(|errno| failed("open", b".", errno))?;
     packer.enter(Vec::new(), top, None)?;
     packer.all()?;
-    let write = |error| Error::io("write", "layer")(error);
-    packer.archive.into_inner().and_then(|mut writer| writer.flush()).map_err(write)?;
+    packer.archive.finish().map_err(|error| Error::io("write", "layer")(error.into()))?;
     Ok(packer.n_entries)
 }
 
@@ -94,14 +90,13 @@ struct Level {
 }
 
 struct Packer<'a, W: Write> {
-    archive: Builder<io::BufWriter<W>>,
+    archive: Writer<io::BufWriter<W>>,
     options: &'a PackOptions,
     levels: Vec<Level>,
     /// First names of files that have several.
     linked: HashMap<(u64, u64), Vec<u8>>,
     n_entries: u64,
-    names: Vec<u8>,
-    value: Vec<u8>,
+    attributes: AttributeReader,
 }
 
 impl<W: Write> Packer<'_, W> {
@@ -155,9 +150,10 @@ impl<W: Write> Packer<'_, W> {
         Ok(())
     }
 
-    fn is_opaque(&mut self, directory: &OwnedFd) -> bool {
-        let read = rustix::fs::fgetxattr(directory, self.options.opaque.attribute(), &mut self.value[..]);
-        read.is_ok_and(|length| &self.value[..length] == b"y")
+    fn is_opaque(&self, directory: &OwnedFd) -> bool {
+        let mut value = [0; 2];
+        let read = rustix::fs::fgetxattr(directory, self.options.opaque.attribute(), &mut value[..]);
+        read.is_ok_and(|length| &value[..length] == b"y")
     }
 
     fn one(&mut self, directory: BorrowedFd<'_>, name: &CStr, path: Vec<u8>) -> Result<()> {
@@ -188,22 +184,15 @@ impl<W: Write> Packer<'_, W> {
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(directory, name, Vec::new())
                     .map_err(|errno| failed("read", &path, errno))?;
-                let target = PathBuf::from(std::ffi::OsString::from_vec(target.into_bytes()));
-                let mut header = self.begin(EntryType::Symlink, &stat)?;
-                self.archive
-                    .append_link(&mut header, shown(&path), target)
-                    .map_err(Error::io("write", shown(&path)))
+                self.bare(path, Kind::Symlink { target: target.into_bytes() }, &stat)
             }
-            FileType::Fifo => {
-                let mut header = self.begin(EntryType::Fifo, &stat)?;
-                self.append(&mut header, &path, io::empty())
-            }
+            FileType::Fifo => self.bare(path, Kind::Fifo, &stat),
             _ => Ok(()),
         }
     }
 
     /// Counts an entry, and writes directories above it that waited for one.
-    fn begin(&mut self, kind: EntryType, stat: &Stat) -> Result<Header> {
+    fn begin(&mut self) -> Result<()> {
         for index in 0..self.levels.len() {
             if let Some(stat) = self.levels[index].pending.take() {
                 let level = &self.levels[index];
@@ -220,39 +209,32 @@ impl<W: Write> Packer<'_, W> {
                 most: self.options.max_entries,
             });
         }
-        let mut header = Header::new_gnu();
-        header.set_entry_type(kind);
-        header.set_mode(stat.st_mode & 0o7777);
-        header.set_uid(u64::from(stat.st_uid));
-        header.set_gid(u64::from(stat.st_gid));
-        header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
-        header.set_size(0);
-        Ok(header)
+        Ok(())
     }
 
-    fn append(&mut self, header: &mut Header, path: &[u8], data: impl io::Read) -> Result<()> {
-        self.archive.append_data(header, shown(path), data).map_err(Error::io("write", shown(path)))
+    /// Times are to the second, as in all layers.
+    fn append(&mut self, member: Member, data: impl Read) -> Result<()> {
+        let member = member.to_the_second();
+        let added = self.archive.add(&member, data);
+        added.map_err(|error| Error::io("write", shown(&member.path))(error.into()))
+    }
+
+    /// What has neither content nor attributes.
+    fn bare(&mut self, path: Vec<u8>, kind: Kind, stat: &Stat) -> Result<()> {
+        self.begin()?;
+        self.append(Member::of(path, kind, stat), io::empty())
     }
 
     /// An empty file with a name that means something.
     fn mark(&mut self, path: &[u8]) -> Result<()> {
-        let above = self.levels.last().map(|level| rustix::fs::fstat(&level.directory));
-        let mut stat = match above {
-            Some(stat) => stat.map_err(|errno| failed("look at", path, errno))?,
-            None => return Ok(()),
-        };
-        stat.st_mode = 0o644;
-        stat.st_mtime = 0;
-        (stat.st_uid, stat.st_gid) = (0, 0);
-        let mut header = self.begin(EntryType::Regular, &stat)?;
-        self.append(&mut header, path, io::empty())
+        self.begin()?;
+        self.append(Member::new(path, Kind::File(Content::default()), 0o644), io::empty())
     }
 
     fn directory(&mut self, path: &[u8], open: BorrowedFd<'_>, stat: &Stat) -> Result<()> {
-        let mut header = self.begin(EntryType::Directory, stat)?;
-        self.xattrs(open, path)?;
-        let name = [path, b"/"].concat();
-        self.append(&mut header, &name, io::empty())
+        self.begin()?;
+        let attributes = self.xattrs(open, path)?;
+        self.append(Member { attributes, ..Member::of(path, Kind::Directory, stat) }, io::empty())
     }
 
     fn file(&mut self, directory: BorrowedFd<'_>, name: &CStr, path: &[u8]) -> Result<()> {
@@ -266,19 +248,16 @@ impl<W: Write> Packer<'_, W> {
         }
         if stat.st_nlink > 1 {
             if let Some(first) = self.linked.get(&(stat.st_dev, stat.st_ino)).cloned() {
-                let mut header = self.begin(EntryType::Link, &stat)?;
-                let linked = self.archive.append_link(&mut header, shown(path), shown(&first));
-                return linked.map_err(Error::io("write", shown(path)));
+                return self.bare(path.to_vec(), Kind::HardLink { target: first }, &stat);
             }
             self.linked.insert((stat.st_dev, stat.st_ino), path.to_vec());
         }
-        let mut header = self.begin(EntryType::Regular, &stat)?;
-        self.xattrs(file.as_fd(), path)?;
+        self.begin()?;
+        let attributes = self.xattrs(file.as_fd(), path)?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        header.set_size(size);
+        let member = Member { attributes, ..Member::of(path, Kind::File(Content::whole(size)), &stat) };
         // One that has shrunk meanwhile must not shift what follows.
-        let data = file.take(size).chain(io::repeat(0)).take(size);
-        self.append(&mut header, path, data)
+        self.append(member, file.take(size).chain(io::repeat(0)).take(size))
     }
 
     fn is_own(&self, file: &mut File, path: &[u8], size: i64) -> Result<bool> {
@@ -292,31 +271,10 @@ impl<W: Write> Packer<'_, W> {
         Ok(found == content.as_bytes())
     }
 
-    /// What users set, and capabilities; all else is about one host or one mount.
-    fn xattrs(&mut self, open: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
-        let length = match rustix::fs::flistxattr(open, &mut self.names[..]) {
-            Err(Errno::OPNOTSUPP) => 0,
-            listed => listed.map_err(|errno| failed("look at", path, errno))?,
-        };
-        let mut records = Vec::new();
-        for name in self.names[..length].split(|byte| *byte == 0) {
-            let is_kept = name == b"security.capability"
-                || name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
-            let Ok(text) = std::str::from_utf8(name) else { continue };
-            if !is_kept || text.contains('=') {
-                continue;
-            }
-            match rustix::fs::fgetxattr(open, name, &mut self.value[..]) {
-                // A capability that means nothing to our user namespace.
-                Err(Errno::NODATA | Errno::OVERFLOW | Errno::OPNOTSUPP) => {}
-                read => {
-                    let length = read.map_err(|errno| failed("look at", path, errno))?;
-                    records.push((format!("SCHILY.xattr.{text}"), self.value[..length].to_vec()));
-                }
-            }
-        }
-        records.sort_unstable();
-        let records = records.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        self.archive.append_pax_extensions(records).map_err(Error::io("write", shown(path)))
+    /// Attributes that can be written in every layer.
+    fn xattrs(&mut self, open: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<Attribute>> {
+        self.attributes
+            .read(open, |name| is_kept(name) && !name.contains(&b'='))
+            .map_err(|errno| failed("look at", path, errno))
     }
 }

@@ -2,26 +2,17 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+pub(crate) use archive::Attribute;
+use archive::AttributeReader;
 use rustix::{
-    fs::{
-        Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr,
-        fsetxattr, futimens,
-    },
+    fs::{Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown, fsetxattr, futimens},
     io::Errno,
 };
-
-/// Longest list of attribute names that the kernel allows.
-const MAX_LIST_BYTES: usize = 64 * 1024;
-/// Longest value that the kernel allows.
-pub(crate) const MAX_VALUE_BYTES: usize = 64 * 1024;
 
 pub(crate) const OPAQUE: &[u8] = b"user.overlay.opaque";
 const OVERLAY: &[u8] = b"user.overlay.";
 /// Prefix of attributes written by an overlay inside a sandbox.
 const NESTED_OVERLAY: &[u8] = b"user.overlay.overlay.";
-
-/// Name and value.
-pub(crate) type Attribute = (Vec<u8>, Vec<u8>);
 
 /// Whether an attribute belongs to the tree: those set by its users, capabilities and access lists, and the mark of
 /// opaque directories. All others belong to the host, or to one mount of an overlay.
@@ -38,40 +29,16 @@ fn is_of_the_system(name: &[u8]) -> bool {
 }
 
 /// Reads attributes with one buffer for all files.
-#[derive(Debug)]
-pub(crate) struct Reader {
-    names: Vec<u8>,
-    value: Vec<u8>,
-}
+#[derive(Debug, Default)]
+pub(crate) struct Reader(AttributeReader);
 
 impl Reader {
-    pub(crate) fn new() -> Self {
-        Self { names: vec![0; MAX_LIST_BYTES], value: vec![0; MAX_VALUE_BYTES] }
-    }
-
     /// The kept attributes of an open file or directory, by name.
     pub(crate) fn read(&mut self, file: BorrowedFd<'_>) -> Result<Vec<Attribute>, Errno> {
-        let length = match flistxattr(file, &mut self.names[..]) {
-            // A file system without attributes.
-            Err(Errno::OPNOTSUPP) => 0,
-            listed => listed?,
-        };
-        let mut found = Vec::new();
-        for name in self.names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-            if !name.starts_with(b"user.") && !is_of_the_system(name) {
-                continue;
-            }
-            let value = match fgetxattr(file, name, &mut self.value[..]) {
-                // Removed meanwhile, or a capability that means nothing in our user namespace.
-                Err(Errno::NODATA | Errno::OVERFLOW | Errno::OPNOTSUPP) => continue,
-                read => &self.value[..read?],
-            };
-            if is_kept(name, value) {
-                found.push((name.to_vec(), value.to_vec()));
-            }
-        }
-        found.sort_unstable();
-        Ok(found)
+        let mut attributes =
+            self.0.read(file, |name| name.starts_with(b"user.") || is_of_the_system(name))?;
+        attributes.retain(|(name, value)| is_kept(name, value));
+        Ok(attributes)
     }
 }
 

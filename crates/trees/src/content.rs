@@ -34,12 +34,3 @@ pub(crate) fn read_piece(file: BorrowedFd<'_>, at: u64, piece: &mut [u8]) -> Res
     }
     Ok(filled)
 }
-
-pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    // Most nonzero pieces differ at their beginning; the rest is compared with itself shifted by one byte, at memory
-    // speed.
-    match bytes.split_first() {
-        None => true,
-        Some((first, rest)) => *first == 0 && rest == &bytes[..rest.len()],
-    }
-}

@@ -58,7 +58,7 @@ pub fn copy(from: BorrowedFd<'_>, into: BorrowedFd<'_>) -> Result<Copied> {
             target: Ladder::new(into),
             into,
             waiting: Waiting::default(),
-            reader: Reader::new(),
+            reader: Reader::default(),
             us: Us::find(),
             copied: Copied::default(),
             pool: Pool::new(scope, &ways),
@@ -68,8 +68,7 @@ pub fn copy(from: BorrowedFd<'_>, into: BorrowedFd<'_>) -> Result<Copied> {
         let walked = copy.run();
         copy.waiting.clear(into)?;
         let pooled = copy.pool.finish();
-        walked.and(pooled)?;
-        Ok(copy.copied)
+        walked.and(pooled).map(|()| copy.copied)
     })?;
     copied.shared_bytes = ways.shared_bytes();
     Ok(copied)
@@ -79,7 +78,7 @@ pub fn copy(from: BorrowedFd<'_>, into: BorrowedFd<'_>) -> Result<Copied> {
 pub fn copy_attributes(from: BorrowedFd<'_>, into: BorrowedFd<'_>) -> Result<()> {
     let failed = |act: &str, errno| Error::io(act, ".".to_owned(), errno);
     let stat = rustix::fs::fstat(from).map_err(|errno| failed("look at", errno))?;
-    let extended = Reader::new().read(from).map_err(|errno| failed("read the attributes of", errno))?;
+    let extended = Reader::default().read(from).map_err(|errno| failed("read the attributes of", errno))?;
     Attributes::of(&stat).set(into, &extended, Us::find()).map_err(|(act, errno)| failed(act, errno))
 }
 

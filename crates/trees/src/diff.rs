@@ -104,7 +104,7 @@ pub fn diff(overlays: &[Overlay<'_>], options: &DiffOptions) -> Result<Diff> {
         diff: Diff { patch: options.with_patch.then(String::new), ..Diff::default() },
         options,
         paths_bytes: 0,
-        reader: Reader::new(),
+        reader: Reader::default(),
         headers: Vec::new(),
         headers_bytes: 0,
     };

@@ -45,3 +45,23 @@ impl Error {
         }
     }
 }
+
+impl From<archive::Error> for Error {
+    fn from(error: archive::Error) -> Self {
+        match error {
+            archive::Error::Io(error) => Self::archive(&error),
+            archive::Error::Damaged(what) => Self::Damaged(what.to_owned()),
+            archive::Error::Unsupported(_) => Self::Refused { entry: String::new(), why: error.to_string() },
+            archive::Error::LongHeader { most } => Self::TooLarge {
+                what: "what is said about one file".to_owned(),
+                limit: "MAX_HEADER_BYTES".to_owned(),
+                most,
+            },
+            archive::Error::ManyParts { most } => Self::TooLarge {
+                what: "the number of parts of a file".to_owned(),
+                limit: "MAX_PARTS".to_owned(),
+                most: most as u64,
+            },
+        }
+    }
+}

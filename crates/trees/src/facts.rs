@@ -65,7 +65,7 @@ pub fn facts(directory: BorrowedFd<'_>) -> Result<Facts> {
         let mut summer = Summer {
             form: Form { hash: Sha256::new(), zeros: 0, waiting: VecDeque::new() },
             hashers: Hashers::new(scope),
-            reader: Reader::new(),
+            reader: Reader::default(),
             linked: HashMap::new(),
             piece: Vec::new(),
             bytes: 0,

@@ -11,7 +11,6 @@
 //! and too wide for memory: what is held at a time is bounded, except for the names of the directories on the way down.
 #![forbid(unsafe_code)]
 
-mod archive;
 mod attributes;
 mod content;
 mod copy;
@@ -23,6 +22,11 @@ mod pack;
 mod reach;
 mod unpack;
 mod walk;
+
+/// Longest path in an archive. Deeper trees exist, but no program reaches into them by name.
+const MAX_PATH_BYTES: usize = 64 * 1024;
+/// Most parts between runs of zeros in one file.
+const MAX_PARTS: usize = 1024 * 1024;
 
 pub use copy::{Copied, copy, copy_attributes};
 pub use diff::{Change, ChangeKind, Diff, DiffOptions, FileKind, Overlay, diff};

@@ -7,11 +7,12 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
+use archive::{Content, Kind, Member, Part, Writer};
 use rustix::fs::Stat;
 
 use crate::{
-    archive::{BLOCK, END, Kind, MAX_PARTS, MAX_PATH_BYTES, Member, sparse_map, write_header},
-    attributes::{Attribute, Attributes, Reader},
+    MAX_PARTS, MAX_PATH_BYTES,
+    attributes::{Attribute, Reader},
     content::{self, PIECE_BYTES},
     error::{Error, Result},
     ladder::{Identity, identity},
@@ -19,6 +20,8 @@ use crate::{
 };
 
 const BUFFER_BYTES: usize = 256 * 1024;
+/// The two empty blocks at the end of every archive.
+const END_BYTES: u64 = 2 * archive::BLOCK as u64;
 
 /// What went into an archive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,25 +34,26 @@ pub struct Packed {
 /// Writes the tree in `directory`, which nobody changes meanwhile, as an uncompressed tar.
 pub fn pack(directory: BorrowedFd<'_>, archive: impl Write) -> Result<Packed> {
     let mut packer = Packer {
-        archive: BufWriter::with_capacity(BUFFER_BYTES, archive),
-        packed: Packed::default(),
+        archive: Writer::new(BufWriter::with_capacity(BUFFER_BYTES, archive)),
+        n_entries: 0,
         path: Vec::new(),
         linked: HashMap::new(),
-        reader: Reader::new(),
+        reader: Reader::default(),
         piece: Vec::new(),
     };
     let mut walk = Walk::new(directory)?;
     while let Some(step) = walk.next()? {
         packer.add(&walk, step)?;
     }
-    packer.write(&END)?;
-    packer.archive.flush().map_err(|error| Error::archive(&error))?;
-    Ok(packer.packed)
+    let Packer { archive, n_entries, .. } = packer;
+    let bytes = archive.written() + END_BYTES;
+    archive.finish()?;
+    Ok(Packed { n_entries, bytes })
 }
 
 struct Packer<W: Write> {
-    archive: BufWriter<W>,
-    packed: Packed,
+    archive: Writer<BufWriter<W>>,
+    n_entries: u64,
     /// Of the directory we are in.
     path: Vec<u8>,
     /// The first name of files with several.
@@ -79,16 +83,14 @@ impl<W: Write> Packer<W> {
             Step::Link { name, stat } => {
                 let target = rustix::fs::readlinkat(walk.here(), &name, Vec::new())
                     .map_err(|errno| walk.failed("read the link", &name, errno))?;
-                self.plain(&name, Kind::Link { target: target.into_bytes() }, &stat)
+                self.plain(&name, Kind::Symlink { target: target.into_bytes() }, &stat)
             }
             Step::Fifo { name, stat } => self.plain(&name, Kind::Fifo, &stat),
             Step::Socket { name, stat } => self.plain(&name, Kind::Socket, &stat),
             Step::Whiteout { name } => {
-                let path = self.path_of(&name)?;
                 // Nothing is asked of a whiteout but that it is there.
-                let never = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 0 };
-                let attributes = Attributes { uid: 0, gid: 0, mode: 0, mtime: never };
-                self.header(&Member { path, kind: Kind::Whiteout, attributes, extended: Vec::new() })
+                let whiteout = Member::new(self.path_of(&name)?, Kind::Whiteout, 0);
+                self.begin(&whiteout)
             }
             Step::Device => Ok(()),
         }
@@ -143,29 +145,21 @@ impl<W: Write> Packer<W> {
             .map_err(|errno| walk.failed("read the attributes of", name, errno))?;
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         let parts = self.parts(walk, name, file, size)?;
-        let written: u64 = parts.iter().map(|(_, length)| length).sum();
-        if written == size {
-            self.member(path, Kind::File { stored: size }, stat, extended)?;
-        } else {
-            let map = sparse_map(&parts, size);
-            let stored = written + map.len() as u64;
-            self.member(path, Kind::Sparse { stored, size }, stat, extended)?;
-            self.write(&map)?;
+        self.member(path, Kind::File(Content { size, parts: parts.clone() }), stat, extended)?;
+        for part in parts {
+            self.content(walk, name, file, part)?;
         }
-        for (offset, length) in parts {
-            self.content(walk, name, file, offset, length)?;
-        }
-        self.fill_block(written)
+        Ok(())
     }
 
     /// What is to be written of a file: all of it but pieces that are nothing but zeros. Decided by content alone, so that the same
     /// file is the same archive however its holes came about.
-    fn parts(&mut self, walk: &Walk<'_>, name: &CStr, file: &OwnedFd, size: u64) -> Result<Vec<(u64, u64)>> {
+    fn parts(&mut self, walk: &Walk<'_>, name: &CStr, file: &OwnedFd, size: u64) -> Result<Vec<Part>> {
         if size <= PIECE_BYTES {
-            return Ok(if size == 0 { Vec::new() } else { vec![(0, size)] });
+            return Ok(Content::whole(size).parts);
         }
         let failed = |errno| walk.failed("read", name, errno);
-        let mut parts: Vec<(u64, u64)> = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         let mut at = 0;
         while at < size {
             let written = content::next_written(file, at, size).map_err(failed)?;
@@ -174,10 +168,10 @@ impl<W: Write> Packer<W> {
                 continue;
             }
             let length = PIECE_BYTES.min(size - at);
-            if !content::is_zero(self.piece(walk, name, file, at, length)?) {
+            if !archive::is_zero(self.piece(walk, name, file, at, length)?) {
                 match parts.last_mut() {
-                    Some((offset, before)) if *offset + *before == at => *before += length,
-                    _ => parts.push((at, length)),
+                    Some(part) if part.end() == at => part.length += length,
+                    _ => parts.push(Part { offset: at, length }),
                 }
             }
             at += length;
@@ -205,43 +199,23 @@ impl<W: Write> Packer<W> {
         Ok(&self.piece[..length])
     }
 
-    fn content(
-        &mut self,
-        walk: &Walk<'_>,
-        name: &CStr,
-        file: &OwnedFd,
-        begin: u64,
-        length: u64,
-    ) -> Result<()> {
-        let (mut at, end) = (begin, begin + length);
-        while at < end {
-            let length = PIECE_BYTES.min(end - at);
+    fn content(&mut self, walk: &Walk<'_>, name: &CStr, file: &OwnedFd, part: Part) -> Result<()> {
+        let mut at = part.offset;
+        while at < part.end() {
+            let length = PIECE_BYTES.min(part.end() - at);
             self.piece(walk, name, file, at, length)?;
-            let piece = std::mem::take(&mut self.piece);
-            let written = self.write(&piece[..usize::try_from(length).unwrap_or_default()]);
-            self.piece = piece;
-            written?;
+            self.archive.write(&self.piece[..usize::try_from(length).unwrap_or_default()])?;
             at += length;
         }
         Ok(())
     }
 
-    fn member(&mut self, path: Vec<u8>, kind: Kind, stat: &Stat, extended: Vec<Attribute>) -> Result<()> {
-        self.header(&Member { path, kind, attributes: Attributes::of(stat), extended })
+    fn member(&mut self, path: Vec<u8>, kind: Kind, stat: &Stat, attributes: Vec<Attribute>) -> Result<()> {
+        self.begin(&Member { attributes, ..Member::of(path, kind, stat) })
     }
 
-    fn header(&mut self, member: &Member) -> Result<()> {
-        self.packed.n_entries += 1;
-        self.write(&write_header(member)?)
-    }
-
-    fn fill_block(&mut self, written: u64) -> Result<()> {
-        let missing = usize::try_from(written.wrapping_neg() % BLOCK as u64).unwrap_or_default();
-        self.write(&[0; BLOCK][..missing])
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.packed.bytes += bytes.len() as u64;
-        self.archive.write_all(bytes).map_err(|error| Error::archive(&error))
+    fn begin(&mut self, member: &Member) -> Result<()> {
+        self.n_entries += 1;
+        Ok(self.archive.begin(member)?)
     }
 }

@@ -10,13 +10,11 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, openat, statat, symlinkat},
-    io::Errno,
-};
+use archive::{Format, Kind, MAX_HEADER_BYTES, Member, ReadLimits, Reader, names, shown};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, openat, statat, symlinkat};
 
 use crate::{
-    archive::{Kind, MAX_PATH_BYTES, Member, Reader},
+    MAX_PARTS, MAX_PATH_BYTES,
     attributes::{Attribute, Attributes, Us, is_kept},
     copy::{make_node, make_whiteout, set_by_name, write_all_at},
     error::{Error, Result},
@@ -25,12 +23,8 @@ use crate::{
 };
 
 const BUFFER_BYTES: usize = 256 * 1024;
-/// Longest name in a directory, by the kernel.
-const MAX_NAME_BYTES: usize = 255;
 /// Most bytes of attributes that are held for directories which are not finished.
 const MAX_HELD_BYTES: usize = 64 * 1024 * 1024;
-/// Most bytes of an entry's path that are shown.
-const MAX_SHOWN_BYTES: usize = 1024;
 
 /// What is too much for one archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +43,9 @@ impl Default for UnpackLimits {
 /// Makes the tree that `archive` holds in the empty directory `into`, which nobody else changes meanwhile. On error `into` holds a
 /// part of it and is to be thrown away. Nothing is synced.
 pub fn unpack(archive: impl Read, into: BorrowedFd<'_>, limits: &UnpackLimits) -> Result<()> {
-    let mut reader = Reader::new(BufReader::with_capacity(BUFFER_BYTES, archive));
+    let archive = BufReader::with_capacity(BUFFER_BYTES, archive);
+    let read_limits = ReadLimits { header_bytes: MAX_HEADER_BYTES, parts: MAX_PARTS };
+    let mut reader = Reader::new(archive, Format::Own, read_limits);
     let mut writer = Writer {
         ladder: Ladder::new(into),
         into,
@@ -97,8 +93,9 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn add<R: std::io::BufRead>(&mut self, member: Member, reader: &mut Reader<R>) -> Result<()> {
         self.count(&member)?;
-        let refused = |why: &str| Error::Refused { entry: shown(&member.path), why: why.to_owned() };
-        let names = names_of(&member.path).map_err(refused)?;
+        let refused = |why: &str| Error::Refused { entry: member.shown(), why: why.to_owned() };
+        let names = names_of(&member.path).map_err(|why| refused(&why))?;
+        let attributes = attributes_of(&member).ok_or_else(|| refused("its owner cannot be"))?;
         let Some((&name, parents)) = names.split_last() else { return Err(refused("it has no name")) };
         self.go_to(parents).map_err(|error| {
             error.unwrap_or_else(|| refused("it does not lie in a directory that came before it"))
@@ -108,13 +105,13 @@ impl Writer<'_> {
             return Err(refused("it comes again, or out of order"));
         }
         name.clone_into(last);
-        if let Some((name, _)) = member.extended.iter().find(|(name, value)| !is_kept(name, value)) {
+        if let Some((name, _)) = member.attributes.iter().find(|(name, value)| !is_kept(name, value)) {
             return Err(refused(&format!("it has the attribute {:?}", String::from_utf8_lossy(name))));
         }
         let name = CString::new(name).map_err(|_nul| refused("its name holds a zero byte"))?;
-        self.make(&name, &member, reader)?;
+        self.make(&name, &member, &attributes, reader)?;
         if member.kind == Kind::Directory {
-            let Member { attributes, extended, .. } = member;
+            let extended = member.attributes;
             self.held += length_of(&extended);
             if self.held > MAX_HELD_BYTES {
                 return Err(Error::TooLarge {
@@ -130,8 +127,8 @@ impl Writer<'_> {
 
     fn count(&mut self, member: &Member) -> Result<()> {
         self.n_entries += 1;
-        if let Kind::File { stored } | Kind::Sparse { stored, .. } = member.kind {
-            self.bytes = self.bytes.saturating_add(stored);
+        if let Kind::File(content) = &member.kind {
+            self.bytes = self.bytes.saturating_add(content.stored());
         }
         let too_large = |what: &str, limit: &str, most| Error::TooLarge {
             what: what.to_owned(),
@@ -173,10 +170,11 @@ impl Writer<'_> {
         &mut self,
         name: &CString,
         member: &Member,
+        attributes: &Attributes,
         reader: &mut Reader<R>,
     ) -> Result<()> {
-        let failed = |act: &str, errno| Error::io(act, shown(&member.path), errno);
-        let refused = |why: String| Error::Refused { entry: shown(&member.path), why };
+        let failed = |act: &str, errno| Error::io(act, member.shown(), errno);
+        let refused = |why: String| Error::Refused { entry: member.shown(), why };
         let here = self.ladder.here();
         match &member.kind {
             Kind::Directory => {
@@ -185,59 +183,51 @@ impl Writer<'_> {
                     openat(here, name, DIRECTORY, Mode::empty()).map_err(|errno| failed("open", errno))?;
                 self.ladder.down(made).map_err(|errno| failed("look at", errno))
             }
-            Kind::File { stored } => {
+            Kind::File(content) => {
                 let file = self.create(name, member)?;
-                let mut at = 0;
-                reader.data(*stored, |bytes| write(&file, bytes, &mut at, member))?;
-                self.finish(&file, member)
-            }
-            Kind::Sparse { size, .. } => {
-                let file = self.create(name, member)?;
-                for (mut at, length) in reader.map(*size)? {
-                    reader.data(length, |bytes| write(&file, bytes, &mut at, member))?;
+                reader.content(content, |at, bytes| {
+                    write_all_at(&file, bytes, at).map_err(|errno| failed("write", errno))
+                })?;
+                if content.has_holes() {
+                    rustix::fs::ftruncate(&file, content.size).map_err(|errno| failed("size", errno))?;
                 }
-                rustix::fs::ftruncate(&file, *size).map_err(|errno| failed("size", errno))?;
-                self.finish(&file, member)
+                attributes.set(&file, &member.attributes, self.us).map_err(|(act, errno)| failed(act, errno))
             }
-            Kind::Link { target } => {
+            Kind::Symlink { target } => {
                 if target.is_empty() || target.contains(&0) {
                     return Err(refused("it is a link to nothing".to_owned()));
                 }
                 symlinkat(target.as_slice(), here, name).map_err(|errno| failed("make", errno))?;
-                set_by_name(here, name, &member.attributes, self.us)
-                    .map_err(|(act, errno)| failed(act, errno))
+                set_by_name(here, name, attributes, self.us).map_err(|(act, errno)| failed(act, errno))
             }
             Kind::HardLink { target } => {
                 let (place, target_name) = self.target(target, member)?;
                 linkat(&place, &target_name, here, name, AtFlags::empty())
                     .map_err(|errno| failed("link", errno))
             }
-            Kind::Fifo => make_node(here, name, FileType::Fifo, &member.attributes, self.us)
+            Kind::Fifo => make_node(here, name, FileType::Fifo, attributes, self.us)
                 .map_err(|(act, errno)| failed(act, errno)),
-            Kind::Socket => make_node(here, name, FileType::Socket, &member.attributes, self.us)
+            Kind::Socket => make_node(here, name, FileType::Socket, attributes, self.us)
                 .map_err(|(act, errno)| failed(act, errno)),
             Kind::Whiteout => make_whiteout(here, name).map_err(|errno| failed("make the whiteout", errno)),
+            Kind::Device => Err(refused("it is a device".to_owned())),
+            Kind::Unknown(kind) => Err(refused(format!("its kind {:?} is unknown", char::from(*kind)))),
         }
     }
 
     fn create(&self, name: &CString, member: &Member) -> Result<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(self.ladder.here(), name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|errno| Error::io("make", shown(&member.path), errno))
-    }
-
-    fn finish(&self, file: &OwnedFd, member: &Member) -> Result<()> {
-        let set = member.attributes.set(file, &member.extended, self.us);
-        set.map_err(|(act, errno)| Error::io(act, shown(&member.path), errno))
+            .map_err(|errno| Error::io("make", member.shown(), errno))
     }
 
     /// The directory and the name of a file that an earlier member made.
     fn target(&self, target: &[u8], member: &Member) -> Result<(OwnedFd, CString)> {
         let refused = |why: &str| Error::Refused {
-            entry: shown(&member.path),
+            entry: member.shown(),
             why: format!("as a hard link to {:?}: {why}", shown(target)),
         };
-        let names = names_of(target).map_err(refused)?;
+        let names = names_of(target).map_err(|why| refused(&why))?;
         let Some((&name, parents)) = names.split_last() else { return Err(refused("it has no name")) };
         let name = CString::new(name).map_err(|_nul| refused("its name holds a zero byte"))?;
         let missing = || refused("it is not there before it");
@@ -251,37 +241,20 @@ impl Writer<'_> {
     }
 }
 
-fn write(file: &OwnedFd, bytes: &[u8], at: &mut u64, member: &Member) -> Result<()> {
-    write_all_at(file, bytes, *at).map_err(|errno: Errno| Error::io("write", shown(&member.path), errno))?;
-    *at += bytes.len() as u64;
-    Ok(())
-}
-
-/// A path of the archive as the names it is made of, with nothing in it that could lead astray.
-fn names_of(path: &[u8]) -> Result<Vec<&[u8]>, &'static str> {
-    if path.first() == Some(&b'/') {
-        return Err("its path is absolute");
-    }
-    if path.len() > MAX_PATH_BYTES {
-        return Err("its path is too long");
-    }
-    if path.contains(&0) {
-        return Err("its path holds a zero byte");
-    }
-    let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
-    if names.iter().any(|name| matches!(*name, b"" | b"." | b"..")) {
-        return Err("its path has an empty name, or goes upwards");
-    }
-    if names.iter().any(|name| name.len() > MAX_NAME_BYTES) {
-        return Err("a name in its path is too long");
+/// A path of the archive as the names it is made of. It is written as we write it, and in no other way.
+fn names_of(path: &[u8]) -> Result<Vec<&[u8]>, String> {
+    let names = names(path, MAX_PATH_BYTES).map_err(|why| why.to_string())?;
+    if names.join(&b'/') != path {
+        return Err("its path has an empty name, or a dot for one".to_owned());
     }
     Ok(names)
 }
 
-fn length_of(extended: &[Attribute]) -> usize {
-    extended.iter().map(|(name, value)| name.len() + value.len()).sum()
+fn attributes_of(member: &Member) -> Option<Attributes> {
+    let (uid, gid) = member.owner()?;
+    Some(Attributes { uid, gid, mode: member.mode, mtime: member.mtime })
 }
 
-fn shown(path: &[u8]) -> String {
-    String::from_utf8_lossy(&path[..path.len().min(MAX_SHOWN_BYTES)]).into_owned()
+fn length_of(extended: &[Attribute]) -> usize {
+    extended.iter().map(|(name, value)| name.len() + value.len()).sum()
 }

@@ -3,26 +3,27 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, BufReader, Read, Seek as _, SeekFrom},
+    io::{self, BufReader, Seek as _, SeekFrom},
+    sync::Arc,
 };
 
+use archive::{BadPath, Content, Format, Kind as MemberKind, Member, Part, ReadLimits, Reader};
 use build::Pattern;
 use sandbox::{Error, ErrorKind, Result};
 use sha2::{Digest as _, Sha256};
-use tar::{Archive, EntryType};
 
-use super::holes::{self, Stored};
+use super::holes::Filled;
 
 /// Most files and directories of one archive.
 const MAX_ENTRIES: usize = 500_000;
 /// Longest name, as the kernel has it.
 const MAX_NAME_BYTES: usize = 4095;
-/// All names of one archive and what its links lead to, which are held in memory.
+/// All names of one archive, what its links lead to and where its files have holes, which are held in memory.
 const MAX_NAMES_BYTES: usize = 128 * 1024 * 1024;
 /// Links that are followed on the way to one source.
 const MAX_HOPS: usize = 40;
-/// Largest header with its extensions, which the reader of archives holds in memory.
-const MAX_HEADER_BYTES: u64 = 1024 * 1024;
+/// What the reader of archives holds in memory.
+const READ_LIMITS: ReadLimits = ReadLimits { header_bytes: 1024 * 1024, parts: 128 * 1024 };
 
 /// Sizes of the sparse files that one instruction copies: no layer has more bytes, and a layer has no holes.
 const MAX_SPARSE_BYTES: u64 = 64 << 30;
@@ -63,21 +64,20 @@ pub(super) struct Entry {
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    pub(super) mtime: u64,
+    /// Seconds since 1970.
+    pub(super) mtime: i64,
     pub(super) kind: Kind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     File {
+        /// In the archive.
         offset: u64,
         size: u64,
-        sha256: [u8; 32],
-    },
-    /// A file with holes. The digest is that of its parts and where they are.
-    Sparse {
-        stored: Stored,
-        size: u64,
+        /// Of a file with holes: what the archive holds of it, one behind the other.
+        parts: Option<Arc<[Part]>>,
+        /// Of a file with holes, that of its parts and where they are.
         sha256: [u8; 32],
     },
     Directory,
@@ -88,7 +88,7 @@ pub(super) enum Kind {
 
 /// One thing that a source stands for: a file, or a directory whose content is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct SourceMatch {
     /// Its last part, as the source has it.
     pub(super) name: String,
     pub(super) is_directory: bool,
@@ -123,7 +123,7 @@ impl Budget {
 
     fn take_entry(&mut self, entry: &Entry) -> Result<()> {
         self.take(1)?;
-        let Kind::Sparse { size, .. } = entry.kind else { return Ok(()) };
+        let Kind::File { size, parts: Some(_), .. } = entry.kind else { return Ok(()) };
         self.sparse_bytes = self.sparse_bytes.checked_sub(size).ok_or_else(|| {
             let message = format!("sparse files of more than {MAX_SPARSE_BYTES} bytes are copied at once");
             Error::new(ErrorKind::LimitReached, message)
@@ -137,68 +137,61 @@ fn refused(message: String) -> Error {
     Error::invalid(message).with_hint("A tar of files, directories and links with relative names is taken.")
 }
 
-/// What the system says is passed on. What the reader of archives says quotes the archive: bytes of who knows what.
-fn broken(what: &str, error: &io::Error) -> Error {
-    match error.raw_os_error() {
-        Some(_) => refused(format!("{what} cannot be read as a tar: {error}")),
-        None => refused(format!("{what} is no tar, or a damaged one")),
+/// What the system says is passed on. What else is wrong with an archive is of no use to whoever sent something else.
+fn broken(what: &str, error: archive::Error) -> Error {
+    match error {
+        archive::Error::Unsupported(_) => {
+            Error::new(ErrorKind::Unsupported, format!("{what} cannot be read: {error}"))
+                .with_hint("Write the archive with GNU tar's own format (--format=gnu), or without holes.")
+        }
+        archive::Error::Io(error) if error.raw_os_error().is_some() => {
+            refused(format!("{what} cannot be read as a tar: {error}"))
+        }
+        _ => refused(format!("{what} is no tar, or a damaged one")),
     }
 }
 
 impl Context {
     /// Reads an archive through. On a thread that may block.
     pub(super) fn read(mut file: File, reading: Reading<'_>) -> Result<Self> {
-        let broken = |error: io::Error| broken(reading.what, &error);
-        file.seek(SeekFrom::Start(0)).map_err(broken)?;
-        let reader = file.try_clone().map_err(broken)?;
+        let broken = |error| broken(reading.what, error);
+        let unreadable = |error: io::Error| broken(error.into());
+        file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+        let reader = file.try_clone().map_err(unreadable)?;
         let mut context = Self { file, entries: BTreeMap::new(), names_bytes: 0, n_left_out: 0 };
-        let (reader, bound) = Bounded::new(BufReader::with_capacity(READ_BYTES, reader));
-        let mut archive = Archive::new(reader);
-        let mut members = archive.entries().map_err(broken)?;
-        let mut unread = 0;
-        loop {
-            bound.set(Some(MAX_HEADER_BYTES.saturating_add(unread)));
-            let Some(member) = members.next() else { break };
-            bound.set(None);
+        let reader = BufReader::with_capacity(READ_BYTES, reader);
+        let mut reader = Reader::new(reader, Format::Any, READ_LIMITS);
+        while let Some(member) = reader.next().map_err(broken)? {
             (reading.wanted)()?;
-            let mut member = member.map_err(broken)?;
-            unread = holes::unread(&member);
-            context.take(&mut member, reading)?;
+            context.take(member, &mut reader, reading)?;
         }
         Ok(context)
     }
 
-    fn take(&mut self, member: &mut tar::Entry<'_, impl Read>, reading: Reading<'_>) -> Result<()> {
+    fn take(&mut self, member: Member, reader: &mut ContextReader, reading: Reading<'_>) -> Result<()> {
         let what = reading.what;
-        let header = member.header();
-        let kind = header.entry_type();
-        if kind == EntryType::XGlobalHeader {
-            return Ok(());
-        }
-        let name = plain(what, &member.path_bytes())?;
-        let id = |id: io::Result<u64>| id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
+        let name = plain(what, &member.path)?;
+        let id = |id| u32::try_from(id).unwrap_or(0);
         let mut entry = Entry {
-            mode: header.mode().unwrap_or(0o644) & 0o7777,
-            uid: id(header.uid()),
-            gid: id(header.gid()),
-            mtime: header.mtime().unwrap_or(0),
+            mode: member.mode,
+            uid: id(member.uid),
+            gid: id(member.gid),
+            mtime: member.mtime.tv_sec,
             kind: Kind::Directory,
         };
-        match kind {
-            EntryType::Directory => {}
-            EntryType::Regular | EntryType::Continuous => entry.kind = file(member, &name, reading)?,
-            EntryType::GNUSparse => entry.kind = self.sparse(member, &name, reading)?,
-            EntryType::Symlink => {
-                let target = member.link_name_bytes().unwrap_or_default();
-                let target = String::from_utf8(target.into_owned())
+        match member.kind {
+            MemberKind::Directory => {}
+            MemberKind::File(content) => entry.kind = file(reader, content, reading)?,
+            MemberKind::Symlink { target } => {
+                let target = String::from_utf8(target)
                     .map_err(|_bad| refused(format!("the link {name} leads to a name that is not UTF-8")))?;
                 if target.len() > MAX_NAME_BYTES {
                     return Err(refused(format!("what the link {name} leads to is no path")));
                 }
                 entry.kind = Kind::Symlink { target };
             }
-            EntryType::Link => {
-                let target = plain(what, &member.link_name_bytes().unwrap_or_default())?;
+            MemberKind::HardLink { target } => {
+                let target = plain(what, &target)?;
                 let Some(linked) = self.entries.get(&target) else {
                     return Err(refused(format!(
                         "the hard link {name} leads to {target}, which is not there"
@@ -218,17 +211,13 @@ impl Context {
         self.insert(what, name, entry)
     }
 
-    fn sparse(&self, member: &tar::Entry<'_, impl Read>, name: &str, reading: Reading<'_>) -> Result<Kind> {
-        let broken = |error: io::Error| broken(reading.what, &error);
-        let stored = Stored::of(&self.file, member).map_err(broken)?;
-        let hasher = stored.begin_hash(&self.file).map_err(broken)?;
-        let sha256 = hash(hasher, &mut stored.section(&self.file), stored.length(), name, reading)?;
-        Ok(Kind::Sparse { stored, size: member.size(), sha256 })
-    }
-
     fn insert(&mut self, what: &str, name: String, entry: Entry) -> Result<()> {
-        let target = if let Kind::Symlink { target } = &entry.kind { target.len() } else { 0 };
-        self.names_bytes += name.len() + target;
+        let more = match &entry.kind {
+            Kind::Symlink { target } => target.len(),
+            Kind::File { parts: Some(parts), .. } => size_of_val(&parts[..]),
+            Kind::File { .. } | Kind::Directory => 0,
+        };
+        self.names_bytes += name.len() + more;
         let refused = |message: String| {
             Err(Error::new(ErrorKind::LimitReached, message)
                 .with_hint("Leave out what the build does not need with a .dockerignore."))
@@ -267,18 +256,17 @@ impl Context {
 
     /// A small file, whole.
     pub(super) fn read_file(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
-        use std::os::unix::fs::FileExt as _;
+        use std::{io::Read as _, os::unix::fs::FileExt as _};
         let Some(path) = self.resolve(&clean(name)) else { return Ok(None) };
         let Some(entry) = self.entries.get(&path) else { return Ok(None) };
-        let (Kind::File { size, .. } | Kind::Sparse { size, .. }) = &entry.kind else { return Ok(None) };
+        let Kind::File { offset, size, parts, .. } = &entry.kind else { return Ok(None) };
         if *size > most {
             return Err(Error::invalid(format!("{name} has {size} bytes; at most {most} fit")));
         }
         let mut bytes = vec![0; usize::try_from(*size).unwrap_or(0)];
-        let read = match &entry.kind {
-            Kind::Sparse { stored, .. } => stored.filled(&self.file, |reader| reader.read_exact(&mut bytes)),
-            Kind::File { offset, .. } => self.file.read_exact_at(&mut bytes, *offset),
-            Kind::Directory | Kind::Symlink { .. } => Ok(()),
+        let read = match parts {
+            Some(parts) => Filled::new(&self.file, *offset, *size, parts).read_exact(&mut bytes),
+            None => self.file.read_exact_at(&mut bytes, *offset),
         };
         read.map_err(|error| {
             Error::new(ErrorKind::Unavailable, "the context cannot be read again").with_source(error)
@@ -331,7 +319,7 @@ impl Context {
     }
 
     /// What a source of `COPY` stands for, in order.
-    pub(super) fn find(&self, source: &str, budget: &mut Budget) -> Result<Vec<Found>> {
+    pub(super) fn find(&self, source: &str, budget: &mut Budget) -> Result<Vec<SourceMatch>> {
         let cleaned = clean(source);
         let missing = || {
             Error::new(ErrorKind::NotFound, format!("{source} is not in the context"))
@@ -341,7 +329,7 @@ impl Context {
             return Ok(vec![self.found(&cleaned, &self.resolve(&cleaned).ok_or_else(missing)?, budget)?]);
         }
         let pattern = Pattern::of_copy(&cleaned).map_err(Error::invalid)?;
-        let found: Vec<Found> = self
+        let found: Vec<SourceMatch> = self
             .names()
             .filter(|name| pattern.matches(name))
             .filter_map(|name| Some(self.found(name, &self.resolve(name)?, budget)))
@@ -354,7 +342,7 @@ impl Context {
         self.entries.keys().map(String::as_str)
     }
 
-    fn found(&self, asked: &str, path: &str, budget: &mut Budget) -> Result<Found> {
+    fn found(&self, asked: &str, path: &str, budget: &mut Budget) -> Result<SourceMatch> {
         let name = asked.rsplit('/').next().unwrap_or_default().to_owned();
         if self.is_directory(path) {
             budget.take(1)?;
@@ -363,50 +351,47 @@ impl Context {
                 Ok((name.to_owned(), entry.clone()))
             });
             let entries = entries.collect::<Result<_>>()?;
-            return Ok(Found { name, is_directory: true, entries, top: self.entries.get(path).cloned() });
+            return Ok(SourceMatch {
+                name,
+                is_directory: true,
+                entries,
+                top: self.entries.get(path).cloned(),
+            });
         }
         let entries = self.entries.get(path).map(|entry| {
             budget.take_entry(entry)?;
             Ok((String::new(), entry.clone()))
         });
         let entries = entries.into_iter().collect::<Result<_>>()?;
-        Ok(Found { name, is_directory: false, entries, top: None })
+        Ok(SourceMatch { name, is_directory: false, entries, top: None })
     }
 }
 
-fn file(member: &mut tar::Entry<'_, impl Read>, name: &str, reading: Reading<'_>) -> Result<Kind> {
-    if holes::is_in_pax(member).map_err(|error| broken(reading.what, &error))? {
-        let message = format!("{name} in {} is a sparse file in a format that is not read", reading.what);
-        return Err(Error::new(ErrorKind::Unsupported, message)
-            .with_hint("Write the archive with GNU tar's own format (--format=gnu), or without holes."));
-    }
-    let (offset, size) = (member.raw_file_position(), member.size());
-    let sha256 = hash(Sha256::new(), member, size, name, reading)?;
-    Ok(Kind::File { offset, size, sha256 })
-}
+type ContextReader = Reader<BufReader<File>>;
 
-fn hash(
-    mut hasher: Sha256,
-    from: &mut impl Read,
-    mut left: u64,
-    name: &str,
-    reading: Reading<'_>,
-) -> Result<[u8; 32]> {
-    let mut buffer = vec![0; 64 * 1024];
-    while left > 0 {
-        (reading.wanted)()?;
-        let n = from.read(&mut buffer).map_err(|error| broken(reading.what, &error))?;
-        if n == 0 {
-            return Err(refused(format!("{} ends in the middle of {name}", reading.what)));
+fn file(reader: &mut ContextReader, content: Content, reading: Reading<'_>) -> Result<Kind> {
+    let offset = reader.position();
+    let mut hasher = Sha256::new();
+    if content.has_holes() {
+        for part in &content.parts {
+            hasher.update([part.offset.to_le_bytes(), part.length.to_le_bytes()].concat());
         }
-        hasher.update(&buffer[..n]);
-        left = left.saturating_sub(n as u64);
     }
-    Ok(hasher.finalize().into())
+    let mut wanted = Ok(());
+    let read = reader.content(&content, |_, bytes| {
+        hasher.update(bytes);
+        wanted = (reading.wanted)();
+        // Ends the reading; why is in `wanted`.
+        if wanted.is_ok() { Ok(()) } else { Err(archive::Error::Damaged("")) }
+    });
+    wanted?;
+    read.map_err(|error| broken(reading.what, error))?;
+    let parts = content.has_holes().then(|| content.parts.into());
+    Ok(Kind::File { offset, size: content.size, parts, sha256: hasher.finalize().into() })
 }
 
 /// Describes what is copied, so that the same content gives the same digest whenever it was written.
-pub(super) fn digest(found: &Found, owners: Owners) -> [u8; 32] {
+pub(super) fn digest(found: &SourceMatch, owners: Owners) -> [u8; 32] {
     let mut hasher = Sha256::new();
     hasher.update(format!("{:?} {}\n", found.name, found.is_directory));
     let top = found.top.iter().map(|top| (&found.name, top));
@@ -416,7 +401,7 @@ pub(super) fn digest(found: &Found, owners: Owners) -> [u8; 32] {
             hasher.update(format!("{}:{} ", entry.uid, entry.gid));
         }
         match &entry.kind {
-            Kind::File { size, sha256, .. } | Kind::Sparse { size, sha256, .. } => {
+            Kind::File { size, sha256, .. } => {
                 hasher.update(format!("{size} "));
                 hasher.update(sha256);
             }
@@ -453,46 +438,17 @@ pub(super) fn clean(path: &str) -> String {
 /// The name of a member. One that is absolute or climbs out is no mistake but an attack.
 fn plain(what: &str, name: &[u8]) -> Result<String> {
     let shown: String = String::from_utf8_lossy(name).chars().take(100).collect();
-    let name = std::str::from_utf8(name)
-        .map_err(|_bad| refused(format!("the name {shown:?} in {what} is not UTF-8")))?;
-    if name.len() > MAX_NAME_BYTES || name.contains('\0') {
-        return Err(refused(format!("the name {shown:?} is no path")));
-    }
-    if name.starts_with('/') || name.split('/').any(|part| part == "..") {
-        return Err(refused(format!("the name {shown:?} leads out of {what}")));
-    }
-    Ok(clean(name))
-}
-
-type Bound = std::rc::Rc<std::cell::Cell<Option<u64>>>;
-
-/// Gives only so many bytes between members, so that no header fills the memory.
-struct Bounded<R> {
-    inner: R,
-    left: Bound,
-}
-
-impl<R> Bounded<R> {
-    fn new(inner: R) -> (Self, Bound) {
-        let left = Bound::default();
-        (Self { inner, left: Bound::clone(&left) }, left)
-    }
-}
-
-impl<R: Read> Read for Bounded<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.inner.read(buffer)?;
-        if let Some(left) = self.left.get() {
-            let left = left.checked_sub(n as u64).ok_or_else(|| io::Error::other("a header is too long"))?;
-            self.left.set(Some(left));
-        }
-        Ok(n)
-    }
+    let names = archive::names(name, MAX_NAME_BYTES).map_err(|why| match why {
+        BadPath::Absolute | BadPath::Upwards => refused(format!("the name {shown:?} leads out of {what}")),
+        _ => refused(format!("the name {shown:?} is no path")),
+    })?;
+    String::from_utf8(names.join(&b'/'))
+        .map_err(|_bad| refused(format!("the name {shown:?} in {what} is not UTF-8")))
 }
 
 #[cfg(test)]
 mod tests {
-    use tar::Header;
+    use tar::{EntryType, Header};
 
     use super::*;
 

@@ -10,7 +10,8 @@ use sandbox::{Error, ErrorKind, FileKind, Result};
 
 use super::{
     Builder, MAX_CONTEXT,
-    context::{self, Budget, Context, Entry, Found, Kind, Odd, Owners, Reading},
+    context::{self, Budget, Context, Entry, Kind, Odd, Owners, Reading, SourceMatch},
+    holes::Filled,
     pieces::{self, Piece, Section, Source},
     place::Place,
     spool::Limit,
@@ -43,7 +44,7 @@ pub(super) struct Load {
 
 #[derive(Debug)]
 struct Item {
-    found: Found,
+    found: SourceMatch,
     bytes: Source,
     owners: Owners,
 }
@@ -163,7 +164,7 @@ impl Load {
     ) -> Result<()> {
         let Builder { engine, who, .. } = builder;
         let (top, owners) = match &self.items[..] {
-            [Item { found: Found { top: Some(top), .. }, owners, .. }] => (Some(top), *owners),
+            [Item { found: SourceMatch { top: Some(top), .. }, owners, .. }] => (Some(top), *owners),
             _ => (None, Owners::Root),
         };
         let kept = top.filter(|_| owners == Owners::Kept).map(|top| (top.uid, top.gid));
@@ -219,9 +220,10 @@ fn unreadable(error: std::io::Error) -> Error {
 /// A file whose content stands in the Dockerfile.
 fn in_dockerfile(name: &str, content: &str) -> Item {
     use sha2::{Digest as _, Sha256};
-    let kind = Kind::File { offset: 0, size: content.len() as u64, sha256: Sha256::digest(content).into() };
+    let sha256 = Sha256::digest(content).into();
+    let kind = Kind::File { offset: 0, size: content.len() as u64, parts: None, sha256 };
     let entry = Entry { mode: 0o644, uid: 0, gid: 0, mtime: 0, kind };
-    let found = Found {
+    let found = SourceMatch {
         name: name.to_owned(),
         is_directory: false,
         entries: vec![(String::new(), entry)],
@@ -253,7 +255,7 @@ fn can_be_kept(path: &str) -> bool {
 }
 
 /// An archive as `ADD` has it: what is in it, in place of itself; and how many of its members stay out.
-fn unpacked(room: &mut Room<'_>, file: &Arc<File>, found: &Found) -> Result<Option<(Item, usize)>> {
+fn unpacked(room: &mut Room<'_>, file: &Arc<File>, found: &SourceMatch) -> Result<Option<(Item, usize)>> {
     let [(name, entry)] = &found.entries[..] else { return Ok(None) };
     if !name.is_empty() {
         return Ok(None);
@@ -292,23 +294,20 @@ fn whole(
     name: &str,
     kind: &Kind,
 ) -> Result<Option<(Arc<File>, u64, u64)>> {
-    let (stored, size) = match kind {
-        Kind::File { offset, size, .. } => return Ok(Some((Arc::clone(file), *offset, *size))),
-        Kind::Sparse { stored, size, .. } => (stored, *size),
-        Kind::Directory | Kind::Symlink { .. } => return Ok(None),
-    };
+    let Kind::File { offset, size, parts, .. } = kind else { return Ok(None) };
+    let Some(parts) = parts else { return Ok(Some((Arc::clone(file), *offset, *size))) };
+    let filled = || Filled::new(file, *offset, *size, parts);
     let mut head = Vec::new();
-    stored.filled(file, |reader| reader.take(HEAD_BYTES).read_to_end(&mut head)).map_err(unreadable)?;
+    filled().take(HEAD_BYTES).read_to_end(&mut head).map_err(unreadable)?;
     if !is_tar(&head) && !head.starts_with(&GZIP) {
         return Ok(None);
     }
     let builder = room.builder;
     let wanted = || builder.still_wanted();
     let mut limit = Limit { what: name, left: room.bytes, wanted: &wanted };
-    let filled =
-        stored.filled(file, |reader| Ok(builder.spool.fill(reader, &mut limit))).map_err(unreadable)??;
+    let filled = builder.spool.fill(filled(), &mut limit)?;
     room.bytes = limit.left;
-    Ok(Some((Arc::new(filled), 0, size)))
+    Ok(Some((Arc::new(filled), 0, *size)))
 }
 
 fn is_tar(head: &[u8]) -> bool {

@@ -1,109 +1,65 @@
-//! Files with holes, as GNU tar writes them: the archive holds the parts between the holes and a map of them.
+//! Files with holes in an archive, which holds only the parts between the holes.
 
 use std::{
     fs::File,
     io::{self, Read},
-    ops::Range,
     os::unix::fs::FileExt as _,
 };
 
-use sha2::{Digest as _, Sha256};
-use tar::{Archive, EntryType, GnuExtSparseHeader, Header};
+use archive::Part;
 
-use super::pieces::Section;
-
-const BLOCK: u64 = 512;
-/// The beginning of the map and the file's size, in the header.
-const MAP_IN_HEADER: Range<usize> = 386..495;
-/// How keys of extended headers begin that tell of holes in another way.
-const PAX_KEYS: &str = "GNU.sparse.";
-
-/// Where such a file is in an archive. Only the bytes that are there are ever counted through, not the holes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stored {
-    header: u64,
-    /// Behind the header: the rest of the map, and the parts.
-    length: u64,
+/// Such a file as others see it: zeros where it has holes.
+pub(super) struct Filled<'a> {
+    file: &'a File,
+    /// Where the next of the parts is in the archive.
+    stored_at: u64,
+    size: u64,
+    parts: &'a [Part],
+    at: u64,
 }
 
-impl Stored {
-    /// Of a member whose map the reader of archives has been through.
-    pub(super) fn of(file: &File, member: &tar::Entry<'_, impl Read>) -> io::Result<Self> {
-        let header = member.raw_header_position();
-        let mut length = 0;
-        let mut more = member.header().as_gnu().is_some_and(tar::GnuHeader::is_extended);
-        while more {
-            let mut extension = GnuExtSparseHeader::new();
-            file.read_exact_at(extension.as_mut_bytes(), header + BLOCK + length)?;
-            length += BLOCK;
-            more = extension.is_extended();
+impl<'a> Filled<'a> {
+    /// `offset` is where the first part is in the archive.
+    pub(super) fn new(file: &'a File, offset: u64, size: u64, parts: &'a [Part]) -> Self {
+        Self { file, stored_at: offset, size, parts, at: 0 }
+    }
+}
+
+impl Read for Filled<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let [part, rest @ ..] = self.parts
+            && part.end() <= self.at
+        {
+            self.parts = rest;
         }
-        Ok(Self { header, length: length.saturating_add(member.header().entry_size()?) })
+        let (end, is_hole) = match self.parts.first() {
+            Some(part) if part.offset <= self.at => (part.end(), false),
+            Some(part) => (part.offset, true),
+            None => (self.size, true),
+        };
+        let most = usize::try_from(end - self.at).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = &mut buffer[..most];
+        let n = if is_hole {
+            buffer.fill(0);
+            most
+        } else {
+            let n = self.file.read_at(buffer, self.stored_at)?;
+            self.stored_at += n as u64;
+            n
+        };
+        self.at += n as u64;
+        Ok(n)
     }
-
-    /// Takes over the map and the size, which say what [`Self::section`] holds.
-    pub(super) fn dress(&self, file: &File, header: &mut Header) -> io::Result<()> {
-        let stored = self.header(file)?;
-        header.set_entry_type(EntryType::GNUSparse);
-        header.set_size(stored.entry_size()?);
-        header.as_mut_bytes()[MAP_IN_HEADER].copy_from_slice(&stored.as_bytes()[MAP_IN_HEADER]);
-        Ok(())
-    }
-
-    pub(super) fn section<'a>(&self, file: &'a File) -> Section<'a> {
-        Section { file, at: self.header + BLOCK, left: self.length }
-    }
-
-    pub(super) fn length(&self) -> u64 {
-        self.length
-    }
-
-    /// What tells it from others, without what [`Self::section`] holds.
-    pub(super) fn begin_hash(&self, file: &File) -> io::Result<Sha256> {
-        let mut hasher = Sha256::new();
-        hasher.update(&self.header(file)?.as_bytes()[MAP_IN_HEADER]);
-        Ok(hasher)
-    }
-
-    /// Lets `read` have the file's bytes, zeros where it has holes: as many as there may be, so `read` must know its measure.
-    pub(super) fn filled<T>(
-        &self,
-        file: &File,
-        read: impl FnOnce(&mut dyn Read) -> io::Result<T>,
-    ) -> io::Result<T> {
-        let whole = Section { file, at: self.header, left: self.length.saturating_add(BLOCK) };
-        let mut archive = Archive::new(whole);
-        let mut members = archive.entries()?;
-        let mut member = members.next().ok_or(io::ErrorKind::UnexpectedEof)??;
-        read(&mut member)
-    }
-
-    fn header(&self, file: &File) -> io::Result<Header> {
-        let mut header = Header::new_gnu();
-        file.read_exact_at(header.as_mut_bytes(), self.header)?;
-        Ok(header)
-    }
-}
-
-/// What the reader of archives has to pass on its way from this member to the next one. Others are read to their end.
-pub(super) fn unread(member: &tar::Entry<'_, impl Read>) -> u64 {
-    let header = member.header();
-    if header.entry_type().is_gnu_sparse() { header.entry_size().unwrap_or(0) } else { 0 }
-}
-
-/// Whether a member that looks like any other file is a map and parts.
-pub(super) fn is_in_pax(member: &mut tar::Entry<'_, impl Read>) -> io::Result<bool> {
-    let Some(extensions) = member.pax_extensions()? else { return Ok(false) };
-    Ok(extensions.flatten().any(|extension| extension.key_bytes().starts_with(PAX_KEYS.as_bytes())))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Seek as _, Write as _};
+    use std::io::{BufReader, Seek as _, Write as _};
 
+    use archive::{Format, Kind, ReadLimits, Reader};
     use futures_util::TryStreamExt as _;
     use sandbox::{ErrorKind, Result};
-    use tar::{Builder, GnuSparseHeader};
+    use tar::{Builder, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
     use super::*;
     use crate::build::{
@@ -197,18 +153,22 @@ mod tests {
         // The holes of the large one are not there.
         assert!(written.metadata().unwrap().len() < 4 << 20);
         written.rewind().unwrap();
-        let mut seen = Archive::new(written);
-        for entry in seen.entries().unwrap() {
-            let mut entry = entry.unwrap();
-            let name = entry.path().unwrap().display().to_string();
-            if name == deep {
-                let mut again = Vec::new();
-                entry.read_to_end(&mut again).unwrap();
-                assert!(again == filled && entry.header().uid().unwrap() == 7);
-            } else if name == "large" {
-                assert_eq!(entry.size(), 7 << 30);
+        let limits = ReadLimits { header_bytes: 1 << 20, parts: 100 };
+        let mut reader = Reader::new(BufReader::new(written), Format::Own, limits);
+        while let Some(member) = reader.next().unwrap() {
+            let Kind::File(content) = &member.kind else { panic!("{member:?}") };
+            if member.path == deep.as_bytes() {
+                let mut again = vec![0; 500_000];
+                let put = |at: u64, bytes: &[u8]| {
+                    again[usize::try_from(at).unwrap()..][..bytes.len()].copy_from_slice(bytes);
+                    Ok::<_, archive::Error>(())
+                };
+                reader.content(content, put).unwrap();
+                assert!(again == filled && content.size == 500_000 && member.uid == 7);
+            } else if member.path == b"large" {
+                assert_eq!(content.size, 7 << 30);
             } else {
-                assert_eq!(name, "after");
+                assert_eq!(member.path, b"after");
             }
         }
     }
@@ -250,11 +210,33 @@ mod tests {
             put(&mut archive, "bad", parts, 10_000);
             assert_eq!(read(archive).unwrap_err().kind(), ErrorKind::InvalidRequest, "{parts:?}");
         }
-        // The map would be taken for the file.
+        // It says that it has a map, and not which.
         let mut archive = builder();
         archive.append_pax_extensions([("GNU.sparse.major", &b"1"[..])]).unwrap();
         plain(&mut archive, "GNUSparseFile.1/file", b"1\n0\n512\n");
-        let error = read(archive).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert_eq!(read(archive).unwrap_err().kind(), ErrorKind::InvalidRequest);
+        let mut archive = builder();
+        archive.append_pax_extensions([("GNU.sparse.major", &b"2"[..])]).unwrap();
+        plain(&mut archive, "GNUSparseFile.1/file", b"1\n0\n512\n");
+        assert_eq!(read(archive).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn holes_in_extended_headers_are_read_too() {
+        let mut archive = builder();
+        let records = [
+            ("GNU.sparse.major", &b"1"[..]),
+            ("GNU.sparse.minor", b"0"),
+            ("GNU.sparse.name", b"dir/file"),
+            ("GNU.sparse.realsize", b"2000"),
+        ];
+        archive.append_pax_extensions(records).unwrap();
+        let mut content = b"2\n1000\n4\n2000\n0\n".to_vec();
+        content.resize(512, 0);
+        content.extend_from_slice(b"data");
+        plain(&mut archive, "dir/GNUSparseFile.1/file", &content);
+        let file = read(archive).unwrap().read_file("dir/file", 2000).unwrap().unwrap();
+        assert!(file.len() == 2000 && &file[1000..1004] == b"data");
+        assert!(archive::is_zero(&file[..1000]) && archive::is_zero(&file[1004..]));
     }
 }

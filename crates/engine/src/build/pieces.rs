@@ -2,15 +2,15 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Write},
+    io::{self, ErrorKind::BrokenPipe, Read, Write},
     os::unix::fs::FileExt as _,
     sync::Arc,
 };
 
-use bytes::{Bytes, BytesMut};
+use archive::{Content, Kind as MemberKind, Member, Pieces, Timespec, Writer};
+use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use sandbox::{Error, ErrorKind, Result};
-use tar::{Builder, EntryType, Header};
+use sandbox::{Error, ErrorKind};
 use tokio::sync::mpsc;
 
 use super::context::{Entry, Kind};
@@ -41,53 +41,44 @@ pub(super) enum Source {
 pub(super) fn stream_of(pieces: Vec<Piece>) -> ByteStream {
     let (sender, receiver) = mpsc::channel(QUEUED_PIECES);
     tokio::task::spawn_blocking(move || {
-        let failures = sender.clone();
-        let mut archive = Builder::new(Writer { sender, buffer: BytesMut::new() });
+        let send = |piece| sender.blocking_send(Ok(Bytes::from(piece))).map_err(|_gone| BrokenPipe.into());
+        let mut archive = Writer::new(Pieces::new(PIECE_BYTES, send));
         let written = pieces.iter().try_for_each(|piece| append(&mut archive, piece));
-        let written = written.and_then(|()| archive.into_inner()).and_then(|mut writer| writer.flush());
+        let written = written.and_then(|()| archive.finish());
         if let Err(error) = written {
             let error =
                 Error::new(ErrorKind::Unavailable, "the context cannot be read again").with_source(error);
             // Fails only when nobody reads any more.
-            let _nobody_reads = failures.blocking_send(Err(error));
+            let _nobody_reads = sender.blocking_send(Err(error));
         }
     });
     stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver))).boxed()
 }
 
-fn append(archive: &mut Builder<Writer>, piece: &Piece) -> io::Result<()> {
+fn append(archive: &mut Writer<impl Write>, piece: &Piece) -> archive::Result<()> {
     let Entry { mode, uid, gid, mtime, kind } = &piece.entry;
-    let mut header = Header::new_gnu();
-    header.set_mode(*mode);
-    header.set_uid(u64::from(*uid));
-    header.set_gid(u64::from(*gid));
-    header.set_mtime(*mtime);
-    header.set_size(0);
-    match kind {
-        Kind::Directory => {
-            header.set_entry_type(EntryType::Directory);
-            archive.append_data(&mut header, &piece.name, io::empty())
-        }
+    let member = |kind| Member {
+        uid: u64::from(*uid),
+        gid: u64::from(*gid),
+        mtime: Timespec { tv_sec: *mtime, tv_nsec: 0 },
+        ..Member::new(piece.name.as_bytes(), kind, *mode)
+    };
+    let (offset, content) = match kind {
+        Kind::Directory => return archive.begin(&member(MemberKind::Directory)),
         Kind::Symlink { target } => {
-            header.set_entry_type(EntryType::Symlink);
-            archive.append_link(&mut header, &piece.name, target)
+            let target = target.clone().into_bytes();
+            return archive.begin(&member(MemberKind::Symlink { target }));
         }
-        Kind::File { offset, size, .. } => {
-            header.set_entry_type(EntryType::Regular);
-            header.set_size(*size);
-            match &piece.bytes {
-                Source::Memory(bytes) => archive.append_data(&mut header, &piece.name, &bytes[..]),
-                Source::Archive(file) => {
-                    archive.append_data(&mut header, &piece.name, Section { file, at: *offset, left: *size })
-                }
-            }
+        Kind::File { offset, size, parts: Some(parts), .. } => {
+            (*offset, Content { size: *size, parts: parts.to_vec() })
         }
-        Kind::Sparse { stored, .. } => {
-            // What stands in a Dockerfile has no holes.
-            let Source::Archive(file) = &piece.bytes else { return Err(io::ErrorKind::InvalidData.into()) };
-            stored.dress(file, &mut header)?;
-            archive.append_data(&mut header, &piece.name, stored.section(file))
-        }
+        Kind::File { offset, size, parts: None, .. } => (*offset, Content::whole(*size)),
+    };
+    let left = content.stored();
+    let member = member(MemberKind::File(content));
+    match &piece.bytes {
+        Source::Memory(bytes) => archive.add(&member, &bytes[..]),
+        Source::Archive(file) => archive.add(&member, Section { file, at: offset, left }),
     }
 }
 
@@ -105,29 +96,5 @@ impl Read for Section<'_> {
         self.at += n as u64;
         self.left -= n as u64;
         Ok(n)
-    }
-}
-
-struct Writer {
-    sender: mpsc::Sender<Result<Bytes>>,
-    buffer: BytesMut,
-}
-
-impl Write for Writer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = bytes.len().min(PIECE_BYTES - self.buffer.len());
-        self.buffer.extend_from_slice(&bytes[..n]);
-        if self.buffer.len() == PIECE_BYTES {
-            self.flush()?;
-        }
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let piece = std::mem::take(&mut self.buffer).freeze();
-        self.sender.blocking_send(Ok(piece)).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
     }
 }

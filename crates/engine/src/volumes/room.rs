@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use archive::{BLOCK, header_type};
 use futures_util::StreamExt;
 use guest_protocol::Request;
 use sandbox::{ByteSize, Error, ErrorKind, FileEntry, Result, VolumeStorage};
@@ -12,8 +13,6 @@ use crate::{ByteStream, core::Core, files};
 
 /// Minimum cost of a new file or directory, as in measurements of disks.
 const LEAST_BYTES: u64 = 4096;
-/// The block size of a tar stream: each header is one block and begins at a multiple of its size.
-const TAR_BLOCK_BYTES: usize = 512;
 /// Most entries of a tree that is copied under a quota: more cannot be added up beforehand.
 const MAX_COUNTED: u32 = 10_000;
 
@@ -98,13 +97,13 @@ fn bounded(bytes: ByteStream, room: Room, mut cost: impl FnMut(&[u8]) -> u64 + S
 /// Everything with the checksum of a header counts as one, even in the middle of a file: a parser that follows an
 /// archive's own sizes can be made to take headers for content.
 struct Counter {
-    block: [u8; TAR_BLOCK_BYTES],
+    block: [u8; BLOCK],
     n_filled: usize,
 }
 
 impl Default for Counter {
     fn default() -> Self {
-        Self { block: [0; TAR_BLOCK_BYTES], n_filled: 0 }
+        Self { block: [0; BLOCK], n_filled: 0 }
     }
 }
 
@@ -112,14 +111,14 @@ impl Counter {
     fn count(&mut self, mut chunk: &[u8]) -> u64 {
         let mut counted = chunk.len() as u64;
         while !chunk.is_empty() {
-            let (now, rest) = chunk.split_at(chunk.len().min(TAR_BLOCK_BYTES - self.n_filled));
+            let (now, rest) = chunk.split_at(chunk.len().min(BLOCK - self.n_filled));
             self.block[self.n_filled..][..now.len()].copy_from_slice(now);
             self.n_filled += now.len();
             chunk = rest;
-            if self.n_filled == TAR_BLOCK_BYTES {
+            if self.n_filled == BLOCK {
                 self.n_filled = 0;
-                if makes_something(tar::Header::from_byte_slice(&self.block)) {
-                    counted += LEAST_BYTES - TAR_BLOCK_BYTES as u64;
+                if makes_something(&self.block) {
+                    counted += LEAST_BYTES - BLOCK as u64;
                 }
             }
         }
@@ -127,17 +126,9 @@ impl Counter {
     }
 }
 
-/// Whether this is a header, and not one that only describes the next.
-fn makes_something(header: &tar::Header) -> bool {
-    // Its own field counts as spaces.
-    let (before, after) = (&header.as_bytes()[..148], &header.as_bytes()[156..]);
-    let sum = before.iter().chain(after).fold(8 * u32::from(b' '), |sum, byte| sum + u32::from(*byte));
-    let kind = header.entry_type();
-    let tells_more = kind.is_gnu_longname()
-        || kind.is_gnu_longlink()
-        || kind.is_pax_local_extensions()
-        || kind.is_pax_global_extensions();
-    !tells_more && header.cksum().is_ok_and(|expected| expected == sum)
+/// Whether this is a header, and not one that only tells more about the next: long names and extended headers.
+fn makes_something(block: &[u8; BLOCK]) -> bool {
+    header_type(block).is_some_and(|kind| !b"LKxg".contains(&kind))
 }
 
 /// The size of a copy.

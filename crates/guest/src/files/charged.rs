@@ -8,7 +8,7 @@
 //! gone.
 
 use std::{
-    io::{self, Read, Write as _},
+    io::{self, BufRead, Read, Write as _},
     os::{fd::AsFd, unix::net::UnixStream},
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
@@ -197,16 +197,26 @@ impl Body {
     }
 }
 
-impl Read for Body {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl BufRead for Body {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.piece.is_empty() {
             match self.piece()? {
                 Some(piece) => self.piece = piece,
-                None => return Ok(0),
+                None => break,
             }
         }
-        let n = buffer.len().min(self.piece.len());
-        self.piece.copy_to_slice(&mut buffer[..n]);
+        Ok(&self.piece)
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.piece.advance(n);
+    }
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.fill_buf()?.read(buffer)?;
+        self.consume(n);
         Ok(n)
     }
 }

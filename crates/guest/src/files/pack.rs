@@ -2,15 +2,15 @@
 
 use std::{
     ffi::OsStr,
-    io::{self, Read, Write},
+    io::{self, ErrorKind::BrokenPipe, Read, Write},
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
 };
 
-use bytes::{Bytes, BytesMut};
+use archive::{Content, Kind, Member, Pieces, Writer};
+use bytes::Bytes;
 use guest_protocol::{MAX_DATA_BYTES, Response};
 use rustix::fs::{FileType, Stat};
-use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
 use super::{
@@ -42,7 +42,7 @@ fn top(path: &str) -> Answer<Top> {
     // The root has no name of its own.
     if path.parent().is_none() {
         let stat = rustix::fs::stat(&path).map_err(read)?;
-        return Ok(Top { path, name: PathBuf::from("."), stat, entry: None });
+        return Ok(Top { path, name: PathBuf::new(), stat, entry: None });
     }
     let entry = EntryAt::of(&path)?;
     let stat = entry.stat().map_err(read)?;
@@ -63,7 +63,8 @@ pub(crate) async fn pack(
     let cancel = Cancel::default();
     let theirs = cancel.clone();
     let job = background::spawn_archive(move || {
-        pack_top(&top, PieceWriter { sender, buffer: BytesMut::new() }, &theirs)
+        let send = |piece| sender.blocking_send(Bytes::from(piece)).map_err(|_gone| BrokenPipe.into());
+        pack_top(&top, Pieces::new(MAX_DATA_BYTES, send), &theirs)
     });
     let job = match job {
         Ok(job) => job,
@@ -82,37 +83,8 @@ pub(crate) async fn pack(
     Ok(Ok(()))
 }
 
-/// Gathers what the archive writes into frames.
-struct PieceWriter {
-    sender: mpsc::Sender<Bytes>,
-    buffer: BytesMut,
-}
-
-impl Write for PieceWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.buffer.capacity() == 0 {
-            self.buffer.reserve(MAX_DATA_BYTES);
-        }
-        let n = bytes.len().min(MAX_DATA_BYTES - self.buffer.len());
-        self.buffer.extend_from_slice(&bytes[..n]);
-        if self.buffer.len() == MAX_DATA_BYTES {
-            self.flush()?;
-        }
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let piece = std::mem::take(&mut self.buffer).freeze();
-        self.sender.blocking_send(piece).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
-    }
-}
-
-fn pack_top(top: &Top, writer: PieceWriter, cancel: &Cancel) -> Answer<()> {
-    let mut archive = Builder::new(writer);
-    let write_failed = |error: io::Error| failure(named("pack", &top.path), error);
+fn pack_top(top: &Top, writer: impl Write, cancel: &Cancel) -> Answer<()> {
+    let mut archive = Writer::new(writer);
     if let Some(entry) = &top.entry {
         let parent = entry.directory.as_fd();
         let (name, visit) = (entry.name.as_c_str(), Visit::Enter);
@@ -130,48 +102,29 @@ fn pack_top(top: &Top, writer: PieceWriter, cancel: &Cancel) -> Answer<()> {
             Ok(Flow::Into)
         })?;
     }
-    archive.into_inner().and_then(|mut writer| writer.flush()).map_err(write_failed)
+    archive.finish().map(drop).map_err(|error| failure(named("pack", &top.path), error))
 }
 
 /// Appends one entry. What vanishes or changes its kind before it is opened is left out.
-fn append(archive: &mut Builder<PieceWriter>, name: &Path, item: &Item<'_>) -> Answer<()> {
-    let mut header = header_of(item.stat);
+fn append(archive: &mut Writer<impl Write>, name: &Path, item: &Item<'_>) -> Answer<()> {
+    // Times are to the second: a fraction would need a header of its own for each entry.
+    let member = |kind, stat| Member::of(name.as_os_str().as_bytes(), kind, stat).to_the_second();
     let appended = match kind_of(item.stat) {
         FileType::RegularFile => {
             let Ok((file, stat)) = open_regular_at(item.parent, item.name) else { return Ok(()) };
-            let mut header = header_of(&stat);
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            header.set_entry_type(EntryType::Regular);
-            header.set_size(size);
-            archive.append_data(&mut header, name, Exactly { file, left: size })
+            archive.add(&member(Kind::File(Content::whole(size)), &stat), Exactly { file, left: size })
         }
-        FileType::Directory => {
-            header.set_entry_type(EntryType::Directory);
-            archive.append_data(&mut header, name.join(""), io::empty())
-        }
+        FileType::Directory => archive.begin(&member(Kind::Directory, item.stat)),
         FileType::Symlink => {
             let Ok(target) = rustix::fs::readlinkat(item.parent, item.name, vec![]) else { return Ok(()) };
-            header.set_entry_type(EntryType::Symlink);
-            archive.append_link(&mut header, name, OsStr::from_bytes(target.as_bytes()))
+            archive.begin(&member(Kind::Symlink { target: target.into_bytes() }, item.stat))
         }
-        FileType::Fifo => {
-            header.set_entry_type(EntryType::Fifo);
-            archive.append_data(&mut header, name, io::empty())
-        }
+        FileType::Fifo => archive.begin(&member(Kind::Fifo, item.stat)),
         // Sockets and devices mean nothing elsewhere.
         _ => return Ok(()),
     };
     appended.map_err(|error| failure(named("pack", name), error))
-}
-
-fn header_of(stat: &Stat) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_mode(stat.st_mode & 0o7777);
-    header.set_uid(u64::from(stat.st_uid));
-    header.set_gid(u64::from(stat.st_gid));
-    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
-    header.set_size(0);
-    header
 }
 
 /// A file as long as its header says: cut when it has grown, filled with zeros when it has shrunk, so that the entries

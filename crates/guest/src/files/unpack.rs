@@ -1,67 +1,42 @@
 //! `TarIn`: a tar stream into a directory, and nowhere else.
 
-mod sparse;
-
 use std::{
-    cell::Cell,
-    ffi::{CString, OsStr},
-    io::{self, Read},
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
-    path::{Component, Path},
-    rc::Rc,
+    ffi::CString,
+    fs::File,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
 };
 
+use archive::{Content, Format, Kind, Member, Part, ReadLimits, Reader, names, write_sparsely};
 use guest_protocol::{Failure, FailureKind, Response};
 use rustix::{
-    fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid},
+    fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Timestamps, Uid},
     io::Errno,
 };
-use tar::{Archive, Entry, EntryType};
 
-use self::sparse::{Awaited, copy_sparsely};
 use super::{
     Answer, Cancel, absolute,
     charged::Body,
-    entry::{QUIET, c_name, open_directory},
+    entry::{QUIET, open_directory},
     failure,
 };
 
-/// Bytes of headers, long names and extensions before one entry's own bytes: the archive's reader holds them whole.
-const MAX_HEADER_BYTES: u64 = 256 * 1024;
-/// Sizes of one archive's sparse files together. Holes take no room, but the archive's reader counts through them: some
-/// minutes for this much.
+/// What the archive's reader holds in memory.
+const READ_LIMITS: ReadLimits = ReadLimits { header_bytes: 256 * 1024, parts: 128 * 1024 };
+/// Sizes of one archive's sparse files together. Holes take no room, but whoever reads the files counts through them.
 const MAX_SPARSE_BYTES: u64 = 4 << 40;
+/// Longest path, by the kernel.
+const MAX_PATH_BYTES: usize = 4096;
 
 pub(super) fn unpack(path: &str, keep_ids: bool, body: &mut Body, cancel: Cancel) -> Answer {
     let root = absolute(path).and_then(|path| open_directory(&path))?;
     let is_root = Path::new(path).parent().is_none();
-    let sparse_left = Cell::new(MAX_SPARSE_BYTES);
-    Unpack { root, is_root, keep_ids, cancel, sparse_left }.all(body)?;
+    Unpack { root, is_root, keep_ids, cancel }.all(body)?;
     // What follows the archive is padding.
     let failed = |error| failure(format!("could not unpack into {path}"), error);
     while body.piece().map_err(failed)?.is_some() {}
     Ok(Response::Written { bytes: body.total })
-}
-
-/// The body, of which only so many bytes can be read between entries.
-struct BoundedBody<'a> {
-    body: &'a mut Body,
-    /// Bytes that may still be read before the next entry's own; `None` while those are read.
-    header_left: Rc<Cell<Option<u64>>>,
-}
-
-impl Read for BoundedBody<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.body.read(buffer)?;
-        if let Some(left) = self.header_left.get() {
-            let left = left.checked_sub(n as u64).ok_or_else(|| io::Error::other("a header is too long"))?;
-            self.header_left.set(Some(left));
-        }
-        Ok(n)
-    }
 }
 
 struct Unpack {
@@ -70,8 +45,6 @@ struct Unpack {
     is_root: bool,
     keep_ids: bool,
     cancel: Cancel,
-    /// What is left of `MAX_SPARSE_BYTES`.
-    sparse_left: Cell<u64>,
 }
 
 /// A name in an open directory beneath the root.
@@ -80,110 +53,87 @@ struct Spot {
     name: CString,
 }
 
-fn invalid(name: &Path, why: impl std::fmt::Display) -> Failure {
-    Failure::new(FailureKind::InvalidRequest, format!("entry {}: {why}", name.display()))
+fn invalid(member: &Member, why: impl std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::InvalidRequest, format!("entry {}: {why}", member.shown()))
 }
 
 impl Unpack {
     fn all(&self, body: &mut Body) -> Answer<()> {
-        // Without the cause, which would quote the archive: bytes of who knows what.
-        let broken_archive = |_quotes_it: io::Error| {
-            Failure::new(FailureKind::InvalidRequest, "this is no tar archive, or a damaged one")
-        };
-        let header_left = Rc::new(Cell::new(None));
-        let mut archive = Archive::new(BoundedBody { body, header_left: Rc::clone(&header_left) });
-        let mut entries = archive.entries().map_err(broken_archive)?;
+        let mut reader = Reader::new(body, Format::Any, READ_LIMITS);
+        let mut sparse_left = MAX_SPARSE_BYTES;
         loop {
-            header_left.set(Some(MAX_HEADER_BYTES));
-            let Some(entry) = entries.next() else { return Ok(()) };
-            header_left.set(None);
-            let mut entry = entry.map_err(broken_archive)?;
-            self.take_sparse(&entry)?;
-            self.one(&mut entry)?;
-            // What is left of the entry is not part of the next one's header.
-            io::copy(&mut self.awaited(&mut entry), &mut io::sink()).map_err(broken_archive)?;
-        }
-    }
-
-    /// Counts a sparse file, whatever becomes of it: what is not unpacked is read too.
-    fn take_sparse(&self, entry: &Entry<'_, BoundedBody<'_>>) -> Answer<()> {
-        if !entry.header().entry_type().is_gnu_sparse() {
-            return Ok(());
-        }
-        let left = self.sparse_left.get().checked_sub(entry.size()).ok_or_else(|| {
-            let message = format!("the archive's sparse files have more than {MAX_SPARSE_BYTES} bytes");
-            Failure::new(FailureKind::LimitReached, message)
-        })?;
-        self.sparse_left.set(left);
-        Ok(())
-    }
-
-    fn awaited<'a, R>(&'a self, source: &'a mut R) -> Awaited<'a, R> {
-        Awaited { source, cancel: &self.cancel }
-    }
-
-    fn one(&self, entry: &mut Entry<'_, BoundedBody<'_>>) -> Answer<()> {
-        let name = Path::new(OsStr::from_bytes(&entry.path_bytes())).to_owned();
-        let kind = entry.header().entry_type();
-        if matches!(kind, EntryType::XGlobalHeader) {
-            return Ok(());
-        }
-        let Some(spot) = self.spot(&name)? else { return Ok(()) };
-        let failed = |error: io::Error| failure(format!("could not unpack {}", name.display()), error);
-        match kind {
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                self.file(entry, &spot).map_err(failed)
+            // Without the cause, which is of no use to whoever sent something else than an archive.
+            let next = reader.next().map_err(|_damaged| {
+                Failure::new(FailureKind::InvalidRequest, "this is no tar archive, or a damaged one")
+            });
+            let Some(member) = next? else { return Ok(()) };
+            if let Kind::File(content) = &member.kind
+                && content.has_holes()
+            {
+                check_parts(&member, content)?;
+                sparse_left = sparse_left.checked_sub(content.size).ok_or_else(|| {
+                    let message =
+                        format!("the archive's sparse files have more than {MAX_SPARSE_BYTES} bytes");
+                    Failure::new(FailureKind::LimitReached, message)
+                })?;
             }
-            EntryType::Directory => self.directory(entry, &spot).map_err(failed),
-            EntryType::Symlink => {
-                let target =
-                    entry.link_name_bytes().ok_or_else(|| invalid(&name, "a symlink without a target"))?;
-                clear(&spot).map_err(|error| failed(error.into()))?;
-                rustix::fs::symlinkat(OsStr::from_bytes(&target), &spot.directory, &spot.name)
-                    .map_err(|error| failed(error.into()))?;
-                self.own(entry, &spot).map_err(failed)
+            self.one(&member, &mut reader)?;
+        }
+    }
+
+    fn one(&self, member: &Member, reader: &mut Reader<&mut Body>) -> Answer<()> {
+        let Some(spot) = self.spot(member, &member.path)? else { return Ok(()) };
+        let failed = |error: io::Error| failure(format!("could not unpack {}", member.shown()), error);
+        let made = match &member.kind {
+            Kind::File(content) => self.file(member, content, reader, &spot),
+            Kind::Directory => self.directory(member, &spot),
+            Kind::Symlink { target } if target.is_empty() => {
+                return Err(invalid(member, "a symlink without a target"));
             }
-            EntryType::Link => {
-                let target =
-                    entry.link_name_bytes().ok_or_else(|| invalid(&name, "a link without a target"))?;
-                let target = Path::new(OsStr::from_bytes(&target)).to_owned();
-                let target =
-                    self.spot(&target)?.ok_or_else(|| invalid(&name, "a link to the directory itself"))?;
-                clear(&spot).map_err(|error| failed(error.into()))?;
+            Kind::Symlink { target } => clear(&spot)
+                .and_then(|()| rustix::fs::symlinkat(target.as_slice(), &spot.directory, &spot.name))
+                .map_err(io::Error::from)
+                .and_then(|()| self.own(member, &spot)),
+            Kind::HardLink { target } => {
+                let target = self
+                    .spot(member, target)?
+                    .ok_or_else(|| invalid(member, "a link to the directory itself"))?;
                 let flags = AtFlags::empty();
-                rustix::fs::linkat(&target.directory, &target.name, &spot.directory, &spot.name, flags)
-                    .map_err(|error| failed(error.into()))
+                clear(&spot)
+                    .and_then(|()| {
+                        let (from, to) = (&target.directory, &spot.directory);
+                        rustix::fs::linkat(from, &target.name, to, &spot.name, flags)
+                    })
+                    .map_err(io::Error::from)
             }
-            EntryType::Fifo => {
-                clear(&spot).map_err(|error| failed(error.into()))?;
-                rustix::fs::mkfifoat(&spot.directory, &spot.name, self.mode(entry).map_err(failed)?)
-                    .map_err(|error| failed(error.into()))?;
-                self.own(entry, &spot).map_err(failed)
+            Kind::Fifo => clear(&spot)
+                .and_then(|()| rustix::fs::mkfifoat(&spot.directory, &spot.name, self.mode(member)))
+                .map_err(io::Error::from)
+                .and_then(|()| self.own(member, &spot)),
+            Kind::Device | Kind::Whiteout => return Err(invalid(member, "devices are not unpacked")),
+            Kind::Socket => return Err(invalid(member, "sockets are not unpacked")),
+            Kind::Unknown(kind) => {
+                return Err(invalid(member, format!("unknown kind {:?}", char::from(*kind))));
             }
-            EntryType::Block | EntryType::Char => Err(invalid(&name, "devices are not unpacked")),
-            other => Err(invalid(&name, format!("unknown kind {other:?}"))),
-        }
+        };
+        made.map_err(failed)
     }
 
-    /// Where an entry goes; missing directories are made. `None` for the root itself.
-    fn spot(&self, name: &Path) -> Answer<Option<Spot>> {
-        let mut parts = Vec::new();
-        for component in name.components() {
-            match component {
-                Component::Normal(part) => parts.push(c_name(part)?),
-                Component::CurDir => {}
-                Component::RootDir | Component::Prefix(_) => return Err(invalid(name, "an absolute name")),
-                Component::ParentDir => return Err(invalid(name, "a name with ..")),
-            }
-        }
+    /// Where an entry, or what it links to, goes; missing directories are made. `None` for the root itself.
+    fn spot(&self, member: &Member, path: &[u8]) -> Answer<Option<Spot>> {
+        let names = names(path, MAX_PATH_BYTES).map_err(|why| invalid(member, why))?;
+        let mut parts = names
+            .into_iter()
+            .map(|name| CString::new(name).map_err(|why| invalid(member, why)))
+            .collect::<Answer<Vec<_>>>()?;
         let Some(last) = parts.pop() else { return Ok(None) };
         let mut directory = self.root.try_clone().map_err(|error| failure("could not unpack", error))?;
         let mut beneath = Vec::new();
         for part in &parts {
             beneath.extend_from_slice(part.as_bytes());
             directory = self.enter(&directory, part, &beneath).map_err(|error| match error {
-                Errno::XDEV | Errno::LOOP => invalid(name, "its path leaves the directory"),
-                error => failure(format!("could not unpack {}", name.display()), error),
+                Errno::XDEV | Errno::LOOP => invalid(member, "its path leaves the directory"),
+                error => failure(format!("could not unpack {}", member.shown()), error),
             })?;
             beneath.push(b'/');
         }
@@ -209,16 +159,28 @@ impl Unpack {
         }
     }
 
-    fn file(&self, entry: &mut Entry<'_, BoundedBody<'_>>, spot: &Spot) -> io::Result<()> {
+    /// Zeros become holes, whether the archive says so or has them all.
+    fn file(
+        &self,
+        member: &Member,
+        content: &Content,
+        reader: &mut Reader<&mut Body>,
+        spot: &Spot,
+    ) -> io::Result<()> {
         clear(spot)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
         let fd = rustix::fs::openat(&spot.directory, &spot.name, flags, Mode::RUSR | Mode::WUSR)?;
-        let file = std::fs::File::from(fd);
-        copy_sparsely(&mut self.awaited(entry), &file)?;
-        self.finish(entry, &file)
+        let file = File::from(fd);
+        reader.content(content, |at, bytes| {
+            self.cancel.check().map_err(io::Error::other)?;
+            write_sparsely(&file, at, bytes)
+        })?;
+        // What ends with a hole has no last byte that was written.
+        file.set_len(content.size)?;
+        self.finish(member, &file)
     }
 
-    fn directory(&self, entry: &Entry<'_, BoundedBody<'_>>, spot: &Spot) -> io::Result<()> {
+    fn directory(&self, member: &Member, spot: &Spot) -> io::Result<()> {
         match rustix::fs::mkdirat(&spot.directory, &spot.name, Mode::RWXU) {
             Ok(()) => {}
             Err(Errno::EXIST) => {
@@ -232,45 +194,53 @@ impl Unpack {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | QUIET;
         let directory = rustix::fs::openat(&spot.directory, &spot.name, flags, Mode::empty())?;
-        self.finish(entry, directory)
+        self.finish(member, directory)
     }
 
     /// Owner first: changing it takes the setuid bit away.
-    fn finish(&self, entry: &Entry<'_, BoundedBody<'_>>, file: impl AsFd) -> io::Result<()> {
-        if let Some((uid, gid)) = self.ids(entry)? {
+    fn finish(&self, member: &Member, file: impl AsFd) -> io::Result<()> {
+        if let Some((uid, gid)) = self.ids(member)? {
             rustix::fs::fchown(file.as_fd(), Some(uid), Some(gid))?;
         }
-        rustix::fs::fchmod(file.as_fd(), self.mode(entry)?)?;
-        let seconds = entry.header().mtime().ok().and_then(|time| i64::try_from(time).ok()).unwrap_or(0);
-        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        rustix::fs::fchmod(file.as_fd(), self.mode(member))?;
+        let time = member.mtime;
         // A time that the file system cannot hold is no reason to refuse a file.
         rustix::fs::futimens(file, &Timestamps { last_access: time, last_modification: time }).ok();
         Ok(())
     }
 
     /// The owner of what is no file or directory.
-    fn own(&self, entry: &Entry<'_, BoundedBody<'_>>, spot: &Spot) -> io::Result<()> {
-        if let Some((uid, gid)) = self.ids(entry)? {
+    fn own(&self, member: &Member, spot: &Spot) -> io::Result<()> {
+        if let Some((uid, gid)) = self.ids(member)? {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(&spot.directory, &spot.name, Some(uid), Some(gid), flags)?;
         }
         Ok(())
     }
 
-    fn ids(&self, entry: &Entry<'_, BoundedBody<'_>>) -> io::Result<Option<(Uid, Gid)>> {
+    fn ids(&self, member: &Member) -> io::Result<Option<(Uid, Gid)>> {
         if !self.keep_ids {
             return Ok(None);
         }
-        let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX).ok_or(Errno::INVAL);
-        let (uid, gid) = (id(entry.header().uid()?)?, id(entry.header().gid()?)?);
+        let (uid, gid) = member.owner().ok_or(Errno::INVAL)?;
         Ok(Some((Uid::from_raw(uid), Gid::from_raw(gid))))
     }
 
     /// The setuid and setgid bits lend the rights of an owner. Where the owner is not kept but becomes root, they would lend
     /// root's, which nobody meant.
-    fn mode(&self, entry: &Entry<'_, BoundedBody<'_>>) -> io::Result<Mode> {
+    fn mode(&self, member: &Member) -> Mode {
         let mask = if self.keep_ids { 0o7777 } else { 0o1777 };
-        Ok(Mode::from_raw_mode(entry.header().mode()? & mask))
+        Mode::from_raw_mode(member.mode & mask)
+    }
+}
+
+/// All parts but the last must be whole blocks, as everybody writes them: whoever counts what an archive takes by its length
+/// could be led astray by many files' worth of single bytes.
+fn check_parts(member: &Member, content: &Content) -> Answer<()> {
+    let (_, parts) = content.parts.split_last().unwrap_or((&Part { offset: 0, length: 0 }, &[]));
+    match parts.iter().all(|part| part.length % archive::BLOCK as u64 == 0) {
+        true => Ok(()),
+        false => Err(invalid(member, "a sparse file whose parts are not whole blocks")),
     }
 }
 

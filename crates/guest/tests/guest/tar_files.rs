@@ -68,6 +68,14 @@ impl Crafted {
         self
     }
 
+    /// A sparse file of single bytes.
+    fn scattered(mut self, name: &str) -> Self {
+        let records: [(&str, &[u8]); 2] =
+            [("GNU.sparse.size", b"9000"), ("GNU.sparse.map", b"0,1,4096,1,9000,0")];
+        self.0.append_pax_extensions(records).unwrap();
+        self.entry(EntryType::Regular, name, "", "xx")
+    }
+
     fn done(self) -> Vec<u8> {
         self.0.into_inner().unwrap()
     }
@@ -336,26 +344,52 @@ fn a_host_that_goes_ends_what_it_unpacks() {
     let guest = TestGuest::start();
     let target = guest.path("target");
     fs::create_dir(&target).unwrap();
-    // Reading it to its end takes longer than a test may.
-    let archive = Crafted::new().sparse("hole", 4 << 40, "text").done();
-    let hole = format!("{target}/hole");
+    // The rest of the file never comes.
+    let archive = Crafted::new().entry(EntryType::Regular, "half", "", &"x".repeat(5000)).done();
+    let half = format!("{target}/half");
     let is_open = || {
         // A child of the guest unpacks it, and may end during the check.
         let of_children =
             children(guest.pid()).into_iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok());
         let mut descriptors = of_children.flatten().flatten();
-        descriptors.any(|one| fs::read_link(one.path()).is_ok_and(|file| file == Path::new(&hole)))
+        descriptors.any(|one| fs::read_link(one.path()).is_ok_and(|file| file == Path::new(&half)))
     };
-    for is_whole in [true, false] {
-        let mut host = guest.connect();
-        host.request(&Request::TarIn { path: target.clone(), keep_ids: false });
-        if is_whole {
-            host.send_body(&archive);
-        } else {
-            host.send(&Frame::new(FrameKind::Data, archive.clone()));
-        }
-        eventually("it is being unpacked", is_open);
-        drop(host);
-        eventually("it has ended", || !is_open());
+    let mut host = guest.connect();
+    host.request(&Request::TarIn { path: target.clone(), keep_ids: false });
+    host.send(&Frame::new(FrameKind::Data, archive[..3000].to_vec()));
+    eventually("it is being unpacked", is_open);
+    drop(host);
+    eventually("it has ended", || !is_open());
+}
+
+#[test]
+fn every_form_of_sparse_file_is_unpacked() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let target = guest.path("target");
+    fs::create_dir(&target).unwrap();
+    let mut archive = Builder::new(vec![]);
+    let forms: [&[(&str, &[u8])]; 2] = [
+        &[("GNU.sparse.major", b"0"), ("GNU.sparse.size", b"9000"), ("GNU.sparse.map", b"4096,4,9000,0")],
+        &[("GNU.sparse.major", b"1"), ("GNU.sparse.minor", b"0"), ("GNU.sparse.realsize", b"9000")],
+    ];
+    for (number, records) in forms.iter().enumerate() {
+        archive.append_pax_extensions(records.iter().copied()).unwrap();
+        let mut content = if number == 1 { b"2\n4096\n4\n9000\n0\n".to_vec() } else { vec![] };
+        content.resize(number * 512, 0);
+        content.extend_from_slice(b"data");
+        let mut header = Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, number.to_string(), &content[..]).unwrap();
     }
+    unpack(&mut host, &target, false, &archive.into_inner().unwrap()).unwrap();
+    let expected = [&[0; 4096][..], b"data", &[0; 4900]].concat();
+    for number in 0..2 {
+        assert!(fs::read(format!("{target}/{number}")).unwrap() == expected, "{number}");
+    }
+    // Many single bytes, each of which would take a block on disk.
+    let bytes = Crafted::new().scattered("scattered");
+    let failure = unpack(&mut host, &target, false, &bytes.done()).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::InvalidRequest, "{failure}");
 }

@@ -6,6 +6,8 @@ use std::{
     io::{self, Read, Write},
 };
 
+use archive::{Kind, Member, Writer};
+
 use super::{Image, Images, Inner};
 use crate::{
     compression::decompressed,
@@ -26,7 +28,7 @@ pub enum Format {
 }
 
 /// An image for an archive, and what it is called there.
-struct NamedImage {
+struct SavedImage {
     image: Image,
     names: BTreeSet<Reference>,
 }
@@ -57,40 +59,40 @@ impl Images {
         format: Format,
     ) -> Result<()> {
         let names = image.names.iter().cloned().collect();
-        self.blocking(move |inner| inner.save(&[NamedImage { image, names }], writer, format)).await
+        self.blocking(move |inner| inner.save(&[SavedImage { image, names }], writer, format)).await
     }
 }
 
 impl Inner {
-    /// Each image once, however often and under whatever names it was asked for.
-    fn wanted(&self, asked: &[String]) -> Result<Vec<NamedImage>> {
-        let mut all: Vec<NamedImage> = Vec::with_capacity(asked.len());
+    /// Every image once, however often and by whatever it was asked for.
+    fn wanted(&self, asked: &[String]) -> Result<Vec<SavedImage>> {
+        let mut all: Vec<SavedImage> = Vec::with_capacity(asked.len());
         for asked in asked {
             let (manifest, name) = self.store.index().find_named(asked)?;
             match all.iter_mut().find(|known| known.image.digest == manifest) {
                 Some(known) => known.names.extend(name),
                 None => {
-                    all.push(NamedImage { image: self.image(&manifest)?, names: name.into_iter().collect() });
+                    all.push(SavedImage { image: self.image(&manifest)?, names: name.into_iter().collect() });
                 }
             }
         }
         Ok(all)
     }
 
-    fn save(&self, images: &[NamedImage], writer: impl Write, format: Format) -> Result<()> {
+    fn save(&self, images: &[SavedImage], writer: impl Write, format: Format) -> Result<()> {
         let recorded: Vec<_> = images
             .iter()
             .map(|wanted| Ok((wanted, self.known(&wanted.image.digest)?)))
             .collect::<Result<_>>()?;
-        let mut tar = Tar { builder: tar::Builder::new(writer), written: HashSet::new() };
+        let mut tar = Tar { archive: Writer::new(writer), written: HashSet::new() };
         match format {
             Format::Docker => self.save_docker(&recorded, &mut tar)?,
             Format::Oci => self.save_oci(&recorded, &mut tar)?,
         }
-        tar.builder.into_inner().and_then(|mut writer| writer.flush()).map_err(written)
+        tar.archive.finish().map(drop).map_err(written)
     }
 
-    fn save_docker(&self, images: &[(&NamedImage, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
+    fn save_docker(&self, images: &[(&SavedImage, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
         let layer_name = |layer: &LayerRecord| format!("{}.tar", layer.diff_id.hex());
         let mut listed = Vec::with_capacity(images.len());
         for (wanted, record) in images {
@@ -113,7 +115,7 @@ impl Inner {
         tar.add_bytes("manifest.json", serde_json::Value::from(listed).to_string().as_bytes())
     }
 
-    fn save_oci(&self, images: &[(&NamedImage, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
+    fn save_oci(&self, images: &[(&SavedImage, Record)], tar: &mut Tar<impl Write>) -> Result<()> {
         let mut manifests = Vec::with_capacity(images.len());
         for (wanted, record) in images {
             let config = self.store.read_blob(&record.config)?;
@@ -190,7 +192,7 @@ fn length(file: &File) -> Result<u64> {
 }
 
 struct Tar<W: Write> {
-    builder: tar::Builder<W>,
+    archive: Writer<W>,
     /// What several images share goes in once.
     written: HashSet<String>,
 }
@@ -214,45 +216,20 @@ impl<W: Write> Tar<W> {
 
     /// Some readers take a directory without an entry for one that belongs to somebody else.
     fn add_directory(&mut self, name: &str) -> Result<()> {
-        let mut header = header(0, 0o755);
-        header.set_entry_type(tar::EntryType::Directory);
-        self.builder.append_data(&mut header, name, io::empty()).map_err(written)
+        self.archive.begin(&Member::new(name, Kind::Directory, 0o755)).map_err(written)
     }
 
     fn add(&mut self, name: &str, bytes: u64, content: impl Read) -> Result<()> {
-        let mut header = header(bytes, 0o644);
-        let mut counted = Counted { inner: content, read: 0 };
-        self.builder.append_data(&mut header, name, &mut counted).map_err(written)?;
-        if counted.read != bytes {
-            return Err(Error::corrupt(name, format!("{bytes} bytes"), counted.read.to_string()));
+        let member = Member::new(name, Kind::File(archive::Content::whole(bytes)), 0o644);
+        match self.archive.add(&member, content) {
+            Err(archive::Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(Error::corrupt(name, format!("{bytes} bytes"), error.to_string()))
+            }
+            added => added.map_err(written),
         }
-        Ok(())
     }
 }
 
-fn header(bytes: u64, mode: u32) -> tar::Header {
-    let mut header = tar::Header::new_gnu();
-    header.set_size(bytes);
-    header.set_mode(mode);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header
-}
-
-struct Counted<R> {
-    inner: R,
-    read: u64,
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(into)?;
-        self.read += read as u64;
-        Ok(read)
-    }
-}
-
-fn written(error: io::Error) -> Error {
-    Error::io("write", "the archive")(error)
+fn written(error: archive::Error) -> Error {
+    Error::io("write", "the archive")(error.into())
 }

@@ -7,12 +7,14 @@ use std::{
     path::PathBuf,
 };
 
+use archive::Kind;
+
 use super::Inner;
 use crate::{
     digest::{Digest, HashingWriter},
     error::{Error, Result},
     store::lease::{Lease, Thing},
-    unpack::{members::Kind, read_archive},
+    unpack::read_archive,
 };
 
 /// How many links in an archive lead from a name to a file at most. Archives of docker use one.
@@ -60,12 +62,15 @@ impl<'a> Members<'a> {
                     most: limits.max_archive_members as u64,
                 });
             }
-            let Some(name) = plain_name(&member.name()) else { return Ok(()) };
+            let Some(name) = plain_name(&String::from_utf8_lossy(&member.path)) else { return Ok(()) };
             match &member.kind {
-                Kind::File { size } => {
-                    room.take(*size)?;
+                // No program writes images with holes in them.
+                Kind::File(content) if !content.has_holes() => {
+                    room.take(content.size)?;
                     let file = members.stage(|writer| {
-                        data.data(*size, |bytes| writer.write_all(bytes).map_err(Error::io("write", &name)))
+                        data.data(content.size, |bytes| {
+                            writer.write_all(bytes).map_err(Error::io("write", &name))
+                        })
                     })?;
                     members.links.remove(&name);
                     members.files.insert(name, file);

@@ -1,7 +1,7 @@
 //! The way of a layer's bytes: decompressed on one thread, hashed on a second, read as an archive and written on a third.
 
 use std::{
-    io::Read,
+    io::{self, BufRead, Read},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
 };
 
@@ -94,7 +94,7 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
         match reader.read(&mut buffer[filled..]) {
             Ok(0) => break,
             Ok(read) => filled += read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(unreadable(error, "layer")),
         }
     }
@@ -103,7 +103,7 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
 
 /// The reading end: the archive, uncompressed.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     full: Receiver<Vec<u8>>,
     empty: SyncSender<Vec<u8>>,
     buffer: Vec<u8>,
@@ -111,8 +111,15 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// What can be read without waiting; empty at the end only.
-    pub(super) fn available(&mut self) -> &[u8] {
+    /// Reads to the end: the digest covers what lies behind the archive's end mark too.
+    pub(super) fn drain(&mut self) {
+        self.at = self.buffer.len();
+        while self.full.recv().is_ok() {}
+    }
+}
+
+impl BufRead for Source {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.at == self.buffer.len()
             && let Ok(next) = self.full.recv()
         {
@@ -120,56 +127,18 @@ impl Source {
             let _full_of_buffers = self.empty.try_send(used);
             self.at = 0;
         }
-        &self.buffer[self.at..]
+        Ok(&self.buffer[self.at..])
     }
 
-    pub(super) fn consume(&mut self, bytes: usize) {
+    fn consume(&mut self, bytes: usize) {
         self.at += bytes;
-    }
-
-    /// Fills `into`; `false` when the stream ended before its first byte.
-    pub(super) fn read_exact(&mut self, into: &mut [u8]) -> Result<bool> {
-        let mut filled = 0;
-        while filled < into.len() {
-            let available = self.available();
-            let take = available.len().min(into.len() - filled);
-            if take == 0 {
-                return if filled == 0 { Ok(false) } else { Err(cut_short()) };
-            }
-            into[filled..filled + take].copy_from_slice(&available[..take]);
-            self.consume(take);
-            filled += take;
-        }
-        Ok(true)
-    }
-
-    /// Hands the next `bytes` to `sink`, piece by piece.
-    pub(super) fn pass(&mut self, mut bytes: u64, mut sink: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        while bytes > 0 {
-            let available = self.available();
-            if available.is_empty() {
-                return Err(cut_short());
-            }
-            let take = available.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
-            sink(&available[..take])?;
-            self.consume(take);
-            bytes -= take as u64;
-        }
-        Ok(())
-    }
-
-    /// Reads to the end: the digest covers what lies behind the archive's end mark too.
-    pub(super) fn drain(&mut self) {
-        loop {
-            let rest = self.available().len();
-            if rest == 0 {
-                return;
-            }
-            self.consume(rest);
-        }
     }
 }
 
-pub(super) fn cut_short() -> Error {
-    Error::corrupt("the layer's archive", "more bytes", "its end")
+impl Read for Source {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(into)?;
+        self.consume(read);
+        Ok(read)
+    }
 }

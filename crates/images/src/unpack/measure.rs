@@ -2,11 +2,11 @@
 
 use std::{collections::HashSet, io::Read};
 
+use archive::{Kind, Member};
+
 use super::{
-    UnpackOptions,
-    members::{Kind, Member},
-    read_archive,
-    tree::Path,
+    UnpackOptions, read_archive,
+    tree::path_names,
     write::{DISK_BLOCK, blocks},
 };
 use crate::error::{Error, Result};
@@ -28,17 +28,12 @@ struct Measure<'a> {
 
 impl Measure<'_> {
     fn add(&mut self, member: &Member) -> Result<()> {
-        let Ok(path) = Path::parse(&member.path) else { return Ok(()) };
-        let own = match &member.kind {
-            Kind::File { size } => blocks(*size),
-            Kind::Sparse(map) => {
-                map.segments.iter().fold(0, |sum: u64, segment| sum.saturating_add(blocks(segment.length)))
-            }
-            _ => 0,
-        };
-        self.bytes = self.bytes.saturating_add(own);
-        match (&member.kind, path.names.split_last()) {
-            (Kind::Directory, _) | (_, None) => self.add_directories(&path.names),
+        let Ok(names) = path_names(&member.path) else { return Ok(()) };
+        if let Kind::File(content) = &member.kind {
+            self.bytes = self.bytes.saturating_add(blocks(content));
+        }
+        match (&member.kind, names.split_last()) {
+            (Kind::Directory, _) | (_, None) => self.add_directories(&names),
             (_, Some((_name, parents))) => self.add_directories(parents),
         }
     }

@@ -8,20 +8,18 @@
 
 mod feed;
 mod measure;
-pub(crate) mod members;
-mod pax;
-mod sparse;
 mod tree;
 mod unpacker;
 mod write;
 
 use std::{io::Read, os::fd::BorrowedFd, thread};
 
+use archive::{Format, Member, ReadLimits, Reader};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::measure::measured_layer;
-use self::members::{Member, Members};
+use self::feed::Source;
 pub use self::unpacker::{InProcess, Unpacker};
+pub(crate) use self::{measure::measured_layer, write::is_kept};
 
 use crate::{
     digest::Digest,
@@ -35,6 +33,17 @@ const MAX_WARNING_CHARS: usize = 200;
 
 /// The limit of [`UnpackOptions::max_disk_bytes`], as an error has it.
 pub(crate) const MAX_DISK_BYTES: &str = "max_disk_bytes";
+
+/// Extended attributes of a file are 64 KiB at most, a path 4 KiB. A part is at least a block in practice; these are a file
+/// of a gigabyte with every second one a hole.
+const READ_LIMITS: ReadLimits = ReadLimits { header_bytes: 1024 * 1024, parts: 128 * 1024 };
+
+/// The archive of a layer.
+pub(crate) type Members<'a> = Reader<&'a mut Source>;
+
+fn members(source: &mut Source) -> Members<'_> {
+    Reader::new(source, Format::Any, READ_LIMITS)
+}
 
 /// How a layer is laid out, and what is too much.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,10 +133,11 @@ pub(crate) fn read_archive(
     thread::scope(|scope| {
         let feeder = scope.spawn(|| feed.run(archive, max_bytes));
         let mut read = || {
-            let mut members = Members::new(&mut source);
+            let mut members = members(&mut source);
             while let Some(member) = members.next()? {
                 visit(&member, &mut members)?;
             }
+            members.into_inner().drain();
             Ok(())
         };
         let read = read();

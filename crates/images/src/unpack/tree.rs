@@ -14,8 +14,6 @@ use crate::error::{Error, Result};
 
 /// Deepest directory; each level costs a descriptor while it is walked.
 const MAX_DEPTH: usize = 200;
-/// Longest name in a directory, by the kernel.
-const MAX_NAME_BYTES: usize = 255;
 /// Longest path, by the kernel.
 const MAX_PATH_BYTES: usize = 4096;
 
@@ -28,39 +26,12 @@ pub(super) fn customary_mode(path: &[u8]) -> u32 {
 }
 
 /// A path of the archive as the names it is made of, with nothing in it that could lead astray.
-#[derive(Debug, Default)]
-pub(super) struct Path<'a> {
-    pub(super) names: Vec<&'a [u8]>,
-}
-
-impl<'a> Path<'a> {
-    pub(super) fn parse(text: &'a [u8]) -> Result<Self, String> {
-        if text.first() == Some(&b'/') {
-            return Err("its path is absolute".to_owned());
-        }
-        if text.len() > MAX_PATH_BYTES {
-            return Err(format!("its path is longer than {MAX_PATH_BYTES} bytes"));
-        }
-        if text.contains(&0) {
-            return Err("its path holds a zero byte".to_owned());
-        }
-        let names: Vec<&[u8]> =
-            text.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
-        if names.contains(&&b".."[..]) {
-            return Err("its path goes upwards".to_owned());
-        }
-        if names.iter().any(|name| name.len() > MAX_NAME_BYTES) {
-            return Err(format!("a name in its path is longer than {MAX_NAME_BYTES} bytes"));
-        }
-        if names.len() > MAX_DEPTH {
-            return Err(format!("it lies deeper than {MAX_DEPTH} directories"));
-        }
-        Ok(Self { names })
+pub(super) fn path_names(path: &[u8]) -> Result<Vec<&[u8]>, String> {
+    let names = archive::names(path, MAX_PATH_BYTES).map_err(|why| why.to_string())?;
+    if names.len() > MAX_DEPTH {
+        return Err(format!("it lies deeper than {MAX_DEPTH} directories"));
     }
-
-    pub(super) fn joined(&self) -> Vec<u8> {
-        self.names.join(&b'/')
-    }
+    Ok(names)
 }
 
 #[derive(Debug)]
@@ -121,23 +92,4 @@ fn step(parent: BorrowedFd<'_>, name: &[u8], entry: &dyn Fn() -> String) -> Resu
 
 pub(super) fn failed(act: &'static str, entry: &dyn Fn() -> String, errno: Errno) -> Error {
     Error::io(act, entry())(errno.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths() {
-        let names = |text: &'static str| Path::parse(text.as_bytes()).map(|path| path.joined());
-        assert_eq!(names("./a//b/./c/"), Ok(b"a/b/c".to_vec()));
-        assert_eq!(names("./"), Ok(Vec::new()));
-        assert_eq!(names("a..b/..c"), Ok(b"a..b/..c".to_vec()));
-        for bad in ["/etc", "..", "a/../b", "a/..", "a\0b"] {
-            assert!(names(bad).is_err(), "{bad}");
-        }
-        assert!(Path::parse(&b"n".repeat(256)).is_err());
-        assert!(Path::parse(&b"d/".repeat(201)).is_err());
-        assert!(Path::parse(&b"dd/".repeat(1500)).is_err());
-    }
 }

@@ -5,17 +5,17 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
+use archive::{Attribute, Content, Kind, Member};
 use rustix::{
     fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags},
     io::Errno,
 };
 
 use super::{
-    MAX_DISK_BYTES, UnpackOptions, Warnings,
+    MAX_DISK_BYTES, Members, UnpackOptions, Warnings,
     feed::Source,
-    members::{Kind, Member, Members},
-    sparse::Map,
-    tree::{Path, Tree, customary_mode, failed},
+    members,
+    tree::{Tree, customary_mode, failed, path_names},
 };
 use crate::error::{Error, Result};
 
@@ -29,9 +29,10 @@ const BOOKKEEPING: &[u8] = b".wh..wh.";
 /// What files take on disk is counted in these.
 pub(super) const DISK_BLOCK: u64 = 4096;
 
-/// What so many bytes take on disk.
-pub(super) fn blocks(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(DISK_BLOCK).unwrap_or(u64::MAX)
+/// What a file takes on disk, holes left out.
+pub(super) fn blocks(content: &Content) -> u64 {
+    let blocks = content.parts.iter().map(|part| part.length.checked_next_multiple_of(DISK_BLOCK));
+    blocks.fold(0, |sum: u64, bytes| sum.saturating_add(bytes.unwrap_or(u64::MAX)))
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ struct Attributes {
     mode: u32,
     owner: Option<(Uid, Gid)>,
     mtime: Option<Timespec>,
-    xattrs: Vec<(String, Vec<u8>)>,
+    xattrs: Vec<Attribute>,
     opaque: bool,
 }
 
@@ -85,12 +86,13 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn write_all(mut self, source: &mut Source) -> Result<Written> {
-        let mut members = Members::new(source);
+        let mut members = members(source);
         while let Some(member) = members.next()? {
             self.written.n_entries += 1;
             self.check()?;
             self.write(member, &mut members)?;
         }
+        members.into_inner().drain();
         self.check()?;
         self.finish_directories()?;
         Ok(self.written)
@@ -115,19 +117,13 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Counts what is about to be written, before it takes any place. An archive may say any number.
-    fn count(&mut self, bytes: u64) -> Result<()> {
-        self.written.disk_bytes = self.written.disk_bytes.saturating_add(blocks(bytes));
-        self.check()
-    }
-
     fn write(&mut self, member: Member, members: &mut Members<'_>) -> Result<()> {
-        let entry = || member.name();
+        let entry = || member.shown();
         let refused = |why: String| Error::Refused { entry: entry(), why };
-        let path = Path::parse(&member.path).map_err(refused)?;
-        let Some((&name, parents)) = path.names.split_last() else {
+        let names = path_names(&member.path).map_err(refused)?;
+        let Some((&name, parents)) = names.split_last() else {
             return match member.kind {
-                Kind::Directory => self.directory(&path, &member),
+                Kind::Directory => self.directory(&names, &member),
                 _ => Err(refused("it would replace the root".to_owned())),
             };
         };
@@ -135,25 +131,20 @@ impl<'a> Writer<'a> {
             return self.whiteout(parents, name, &entry);
         }
         match &member.kind {
-            Kind::Directory => self.directory(&path, &member),
-            Kind::Device => {
+            Kind::Directory => self.directory(&names, &member),
+            Kind::Device | Kind::Whiteout | Kind::Socket => {
                 self.written.warnings.add(|| format!("left out the device {}", entry()));
                 Ok(())
             }
-            Kind::File { size } => {
+            Kind::File(content) => {
                 let file = self.create(parents, name, &entry)?;
-                self.count(*size)?;
-                members.data(*size, |bytes| write_fully(&file, bytes, &entry))?;
-                self.finish_file(&file, &member)
-            }
-            Kind::Sparse(map) => {
-                let file = self.create(parents, name, &entry)?;
-                self.sparse(&file, map, members, &entry)?;
+                self.content(&file, content, members, &entry)?;
                 self.finish_file(&file, &member)
             }
             Kind::Symlink { target } => self.symlink(parents, name, target, &member),
             Kind::HardLink { target } => self.hard_link(parents, name, target, &entry),
             Kind::Fifo => self.fifo(parents, name, &member),
+            Kind::Unknown(kind) => Err(refused(format!("its kind {:?} is unknown", char::from(*kind)))),
         }
     }
 
@@ -169,30 +160,30 @@ impl<'a> Writer<'a> {
         })
     }
 
-    fn directory(&mut self, path: &Path<'_>, member: &Member) -> Result<()> {
-        let entry = || member.name();
+    fn directory(&mut self, names: &[&[u8]], member: &Member) -> Result<()> {
+        let entry = || member.shown();
         let owner = self.owner(member)?;
         let mut replaced_whiteout = false;
-        if let Some((&name, parents)) = path.names.split_last() {
+        if let Some((&name, parents)) = names.split_last() {
             let place = self.place(parents, &entry)?;
             // A whiteout and a directory of one name in one layer: the directory is new, with nothing of the old one in it.
-            replaced_whiteout = kind_at(place, name, &entry)? == Some(Found::Whiteout);
+            replaced_whiteout = kind_at(place, name, &entry)? == Some(Occupant::Whiteout);
             if replaced_whiteout {
                 unlink(place, name, &entry)?;
             }
         }
-        self.place(&path.names, &entry)?;
+        self.place(names, &entry)?;
         let attributes =
-            self.directories.entry(path.joined()).or_insert_with(|| Attributes::of_unnamed(&member.path));
-        let bytes_of = |xattrs: &[(String, Vec<u8>)]| -> u64 {
+            self.directories.entry(names.join(&b'/')).or_insert_with(|| Attributes::of_unnamed(&member.path));
+        let bytes_of = |xattrs: &[Attribute]| -> u64 {
             xattrs.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
         };
         self.held -= bytes_of(&attributes.xattrs);
-        self.held += bytes_of(&member.xattrs);
+        self.held += bytes_of(&member.attributes);
         attributes.mode = member.mode;
         attributes.owner = Some(owner);
         attributes.mtime = Some(member.mtime);
-        attributes.xattrs.clone_from(&member.xattrs);
+        attributes.xattrs.clone_from(&member.attributes);
         attributes.opaque |= replaced_whiteout;
         Ok(())
     }
@@ -215,7 +206,7 @@ impl<'a> Writer<'a> {
         let place = self.place(parents, entry)?;
         match make(place) {
             Err(Errno::EXIST) => {
-                if kind_at(place, name, entry)? == Some(Found::Directory) {
+                if kind_at(place, name, entry)? == Some(Occupant::Directory) {
                     return Err(Error::Refused {
                         entry: entry(),
                         why: "an earlier entry of this name is a directory".to_owned(),
@@ -229,45 +220,47 @@ impl<'a> Writer<'a> {
         .map_err(|errno| failed("make", entry, errno))
     }
 
-    fn sparse(
+    fn content(
         &mut self,
         file: &OwnedFd,
-        map: &Map,
+        content: &Content,
         members: &mut Members<'_>,
         entry: &dyn Fn() -> String,
     ) -> Result<()> {
-        if map.real_size > self.options.max_layer_bytes {
+        if content.has_holes() && content.size > self.options.max_layer_bytes {
             return Err(Error::TooLarge {
                 what: format!("{:?} with its holes", entry()),
                 limit: "max_layer_bytes".into(),
                 most: self.options.max_layer_bytes,
             });
         }
-        for segment in &map.segments {
-            let mut at = segment.offset;
-            self.count(segment.length)?;
-            members.data(segment.length, |mut bytes| {
-                while !bytes.is_empty() {
-                    let written =
-                        rustix::io::pwrite(file, bytes, at).map_err(|errno| failed("write", entry, errno))?;
-                    bytes = &bytes[written..];
-                    at += written as u64;
-                }
-                Ok(())
-            })?;
+        // Counted before it takes any room. An archive may say any number.
+        self.written.disk_bytes = self.written.disk_bytes.saturating_add(blocks(content));
+        self.check()?;
+        members.content(content, |mut at, mut bytes| {
+            while !bytes.is_empty() {
+                let written =
+                    rustix::io::pwrite(file, bytes, at).map_err(|errno| failed("write", entry, errno))?;
+                bytes = &bytes[written..];
+                at += written as u64;
+            }
+            Ok::<_, Error>(())
+        })?;
+        if content.has_holes() {
+            rustix::fs::ftruncate(file, content.size).map_err(|errno| failed("size", entry, errno))?;
         }
-        rustix::fs::ftruncate(file, map.real_size).map_err(|errno| failed("size", entry, errno))
+        Ok(())
     }
 
     fn finish_file(&mut self, file: &OwnedFd, member: &Member) -> Result<()> {
-        let entry = || member.name();
+        let entry = || member.shown();
         let owner = self.owner(member)?;
         // The order matters: a new owner takes set-user-id bits and capabilities away.
         if owner != self.us {
             let given = rustix::fs::fchown(file, Some(owner.0), Some(owner.1));
             self.note_owner(given, owner, &entry)?;
         }
-        self.xattrs(file.as_fd(), &member.xattrs, &entry)?;
+        self.xattrs(file.as_fd(), &member.attributes, &entry)?;
         rustix::fs::fchmod(file, Mode::from_raw_mode(member.mode))
             .map_err(|errno| failed("set the mode of", &entry, errno))?;
         rustix::fs::futimens(file, &times(member.mtime))
@@ -275,7 +268,7 @@ impl<'a> Writer<'a> {
     }
 
     fn symlink(&mut self, parents: &[&[u8]], name: &[u8], target: &[u8], member: &Member) -> Result<()> {
-        let entry = || member.name();
+        let entry = || member.shown();
         if target.is_empty() || target.contains(&0) {
             return Err(Error::Refused { entry: entry(), why: "it is a link to nothing".to_owned() });
         }
@@ -284,7 +277,7 @@ impl<'a> Writer<'a> {
     }
 
     fn fifo(&mut self, parents: &[&[u8]], name: &[u8], member: &Member) -> Result<()> {
-        let entry = || member.name();
+        let entry = || member.shown();
         let mode = Mode::from_raw_mode(member.mode);
         self.make(parents, name, &entry, |place| rustix::fs::mkfifoat(place, name, mode))?;
         self.finish_by_name(parents, name, member)?;
@@ -296,7 +289,7 @@ impl<'a> Writer<'a> {
 
     /// Owner and time of what cannot be opened.
     fn finish_by_name(&mut self, parents: &[&[u8]], name: &[u8], member: &Member) -> Result<()> {
-        let entry = || member.name();
+        let entry = || member.shown();
         let owner = self.owner(member)?;
         let us = self.us;
         let place = self.place(parents, &entry)?;
@@ -320,20 +313,20 @@ impl<'a> Writer<'a> {
     ) -> Result<()> {
         let refused = |why: String| Error::Refused { entry: entry(), why };
         let shown = || String::from_utf8_lossy(target).into_owned();
-        let target = Path::parse(target).map_err(|why| refused(format!("as a link: {why}")))?;
-        let Some((&target_name, target_parents)) = target.names.split_last() else {
+        let target_names = path_names(target).map_err(|why| refused(format!("as a link: {why}")))?;
+        let Some((&target_name, target_parents)) = target_names.split_last() else {
             return Err(refused("it is a link to the root".to_owned()));
         };
-        if target.names.split_last() == Some((&name, parents)) {
+        if target_names.split_last() == Some((&name, parents)) {
             return Err(refused("it is a link to itself".to_owned()));
         }
         let target_place = self.open_place(target_parents).ok_or_else(|| refused(absent(&shown())))?;
         match kind_at(target_place.as_fd(), target_name, entry)? {
-            Some(Found::Other) => {}
-            Some(Found::Directory) => {
+            Some(Occupant::Other) => {}
+            Some(Occupant::Directory) => {
                 return Err(refused(format!("it is a hard link to the directory {:?}", shown())));
             }
-            Some(Found::Whiteout) | None => return Err(refused(absent(&shown()))),
+            Some(Occupant::Whiteout) | None => return Err(refused(absent(&shown()))),
         }
         self.make(parents, name, entry, |place| {
             rustix::fs::linkat(&target_place, target_name, place, name, AtFlags::empty())
@@ -370,7 +363,7 @@ impl<'a> Writer<'a> {
         let place = self.place(parents, entry)?;
         match kind_at(place, hidden, entry)? {
             // A whiteout is about lower layers: what this layer has itself stays, and hides them anyway.
-            Some(Found::Directory) => {
+            Some(Occupant::Directory) => {
                 let path = [parents, &[hidden]].concat().join(&b'/');
                 if let Some(attributes) = self.directories.get_mut(&path) {
                     attributes.opaque = true;
@@ -427,18 +420,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn xattrs(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        xattrs: &[(String, Vec<u8>)],
-        entry: &dyn Fn() -> String,
-    ) -> Result<()> {
+    fn xattrs(&mut self, fd: BorrowedFd<'_>, xattrs: &[Attribute], entry: &dyn Fn() -> String) -> Result<()> {
         for (name, value) in xattrs {
+            let shown = || archive::shown(name);
             if !is_kept(name) {
-                self.written.warnings.add(|| format!("left out the attribute {name} of {}", entry()));
+                self.written.warnings.add(|| format!("left out the attribute {} of {}", shown(), entry()));
                 continue;
             }
-            match rustix::fs::fsetxattr(fd, name.as_str(), value, XattrFlags::empty()) {
+            match rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()) {
                 Ok(()) => {}
                 Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => {
                     return Err(failed("set an attribute of", entry, errno));
@@ -446,7 +435,7 @@ impl<'a> Writer<'a> {
                 Err(errno) => {
                     self.written
                         .warnings
-                        .add(|| format!("could not set the attribute {name} of {}: {errno}", entry()));
+                        .add(|| format!("could not set the attribute {} of {}: {errno}", shown(), entry()));
                 }
             }
         }
@@ -454,12 +443,10 @@ impl<'a> Writer<'a> {
     }
 
     fn owner(&self, member: &Member) -> Result<(Uid, Gid)> {
-        // The largest number means "nobody in particular" to the kernel.
-        let id = |id: u64| u32::try_from(id).ok().filter(|&id| id != u32::MAX);
-        match (id(member.uid), id(member.gid)) {
-            (Some(uid), Some(gid)) => Ok((Uid::from_raw(uid), Gid::from_raw(gid))),
-            _ => Err(Error::Refused {
-                entry: member.name(),
+        match member.owner() {
+            Some((uid, gid)) => Ok((Uid::from_raw(uid), Gid::from_raw(gid))),
+            None => Err(Error::Refused {
+                entry: member.shown(),
                 why: format!("its owner {}:{} cannot be", member.uid, member.gid),
             }),
         }
@@ -484,20 +471,21 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// What an earlier entry made at a name.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum Occupant {
     Directory,
     Whiteout,
     Other,
 }
 
-fn kind_at(place: BorrowedFd<'_>, name: &[u8], entry: &dyn Fn() -> String) -> Result<Option<Found>> {
+fn kind_at(place: BorrowedFd<'_>, name: &[u8], entry: &dyn Fn() -> String) -> Result<Option<Occupant>> {
     match rustix::fs::statat(place, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Found::Directory,
+            FileType::Directory => Occupant::Directory,
             // Devices of the archive are left out, so this is one that we made.
-            FileType::CharacterDevice => Found::Whiteout,
-            _ => Found::Other,
+            FileType::CharacterDevice => Occupant::Whiteout,
+            _ => Occupant::Other,
         })),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(failed("look at", entry, errno)),
@@ -512,21 +500,13 @@ fn absent(target: &str) -> String {
     format!("it is a hard link to {target:?}, which is not in this layer before it")
 }
 
-fn write_fully(file: &OwnedFd, mut bytes: &[u8], entry: &dyn Fn() -> String) -> Result<()> {
-    while !bytes.is_empty() {
-        let written = rustix::io::write(file, bytes).map_err(|errno| failed("write", entry, errno))?;
-        bytes = &bytes[written..];
-    }
-    Ok(())
-}
-
 fn times(mtime: Timespec) -> Timestamps {
     Timestamps { last_access: mtime, last_modification: mtime }
 }
 
 /// What users of an image set themselves, and capabilities. The rest is the business of the host on which the image was made;
 /// marks of overlays would even be orders to ours.
-fn is_kept(attribute: &str) -> bool {
-    attribute == "security.capability"
-        || (attribute.starts_with("user.") && !attribute.starts_with("user.overlay."))
+pub(crate) fn is_kept(attribute: &[u8]) -> bool {
+    attribute == b"security.capability"
+        || (attribute.starts_with(b"user.") && !attribute.starts_with(b"user.overlay."))
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{SeekFrom, copy_file_range, ftruncate, ioctl_ficlone, seek},
+    fs::{copy_file_range, ftruncate, ioctl_ficlone},
     io::{Errno, pread, pwrite},
 };
 
@@ -55,15 +55,8 @@ impl Ways {
             return if end < size { ftruncate(to, size) } else { Ok(()) };
         }
         ftruncate(to, size)?;
-        let mut at = 0;
-        while at < size {
-            let data = match seek(from, SeekFrom::Data(at)) {
-                Err(Errno::NXIO) => break,
-                found => found?,
-            };
-            let end = seek(from, SeekFrom::Hole(data))?.min(size);
-            self.range(from, to, data, end, buffer)?;
-            at = end.max(data + 1);
+        for part in archive::parts_of_file(from, size)?.parts {
+            self.range(from, to, part.offset, part.end(), buffer)?;
         }
         Ok(())
     }

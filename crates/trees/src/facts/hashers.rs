@@ -42,7 +42,7 @@ pub(super) fn hash_piece(
     if content::read_piece(file, at, piece)? < length {
         return Ok(Piece::Missing);
     }
-    if content::is_zero(piece) {
+    if archive::is_zero(piece) {
         return Ok(Piece::Zero);
     }
     Ok(Piece::Digest(Sha256::digest(piece).into()))

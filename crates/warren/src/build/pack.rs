@@ -2,16 +2,16 @@
 
 use std::{
     fs, io,
-    io::Write as _,
+    os::unix::ffi::OsStringExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
+use archive::{Content, Kind, Member, Pieces, Writer};
 use bytes::Bytes;
 use engine::{BuildIgnore, OUTSIDE_DOCKERFILE};
 use futures_util::Stream;
 use sandbox::Error;
-use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
 use crate::error::{CommandResult, io_failure};
@@ -65,13 +65,10 @@ impl Packing {
         self.keeps(name) || self.ignore.takes_back() || holds_always()
     }
 
-    fn write(&self, archive: &mut Builder<impl io::Write>) -> io::Result<()> {
+    fn write(&self, archive: &mut Writer<impl io::Write>) -> io::Result<()> {
         if let Some(text) = &self.beside {
-            let mut header = Header::new_gnu();
-            header.set_entry_type(EntryType::Regular);
-            header.set_mode(0o644);
-            header.set_size(text.len() as u64);
-            archive.append_data(&mut header, OUTSIDE_DOCKERFILE, &text[..])?;
+            let content = Kind::File(Content::whole(text.len() as u64));
+            archive.add(&Member::new(OUTSIDE_DOCKERFILE, content, 0o644), &text[..])?;
         }
         let mut open = vec![String::new()];
         while let Some(directory) = open.pop() {
@@ -98,14 +95,35 @@ impl Packing {
                 if kind.is_dir() && self.enters(&name) {
                     open.push(name.clone());
                 }
-                // Sockets, pipes and devices mean nothing in an image.
-                if self.keeps(&name) && (kind.is_dir() || kind.is_file() || kind.is_symlink()) {
-                    archive.append_path_with_name(&path, &name).map_err(|error| named(&path, &error))?;
+                if self.keeps(&name) {
+                    append(archive, &path, name, kind).map_err(|error| named(&path, &error))?;
                 }
             }
         }
         Ok(())
     }
+}
+
+fn append(
+    archive: &mut Writer<impl io::Write>,
+    path: &Path,
+    name: String,
+    kind: fs::FileType,
+) -> io::Result<()> {
+    let member =
+        |kind| io::Result::Ok(Member::of(name.as_str(), kind, &rustix::fs::lstat(path)?).to_the_second());
+    if kind.is_file() {
+        let file = fs::File::open(path)?;
+        let stat = rustix::fs::fstat(&file)?;
+        archive.add_file(name, &file, &stat)?;
+    } else if kind.is_dir() {
+        archive.begin(&member(Kind::Directory)?)?;
+    } else if kind.is_symlink() {
+        let target = fs::read_link(path)?.into_os_string().into_vec();
+        archive.begin(&member(Kind::Symlink { target })?)?;
+    }
+    // Sockets, pipes and devices mean nothing in an image.
+    Ok(())
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
@@ -140,9 +158,11 @@ pub(crate) fn pack(
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let (sender, receiver) = mpsc::channel(PIECES);
     tokio::task::spawn_blocking(move || {
-        let mut builder = Builder::new(io::BufWriter::with_capacity(PIECE_BYTES, Sending(sender.clone())));
-        builder.follow_symlinks(false);
-        let packed = packing.write(&mut builder).and_then(|()| builder.into_inner()?.flush());
+        let send = |piece| {
+            sender.blocking_send(Ok(Bytes::from(piece))).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
+        };
+        let mut archive = Writer::new(Pieces::new(PIECE_BYTES, send));
+        let packed = packing.write(&mut archive).and_then(|()| Ok(archive.finish()?));
         if let Err(error) = packed {
             trouble.note(&error);
             // Whoever reads the stream learns of it as the stream's end.
@@ -152,21 +172,6 @@ pub(crate) fn pack(
     futures_util::stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|piece| (piece, receiver))
     })
-}
-
-struct Sending(mpsc::Sender<io::Result<Bytes>>);
-
-impl io::Write for Sending {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .blocking_send(Ok(Bytes::copy_from_slice(bytes)))
-            .map_err(|_closed| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -180,7 +185,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(OsStr::from_bytes(b"no\xfftext")), "").unwrap();
         let packing = Packing::of(directory.path().to_owned()).unwrap();
-        let error = packing.write(&mut Builder::new(Vec::new())).unwrap_err();
+        let error = packing.write(&mut Writer::new(Vec::new())).unwrap_err();
         assert!(error.to_string().contains("not UTF-8"), "{error}");
     }
 
@@ -203,9 +208,9 @@ mod tests {
         packing.always.push("deploy/Dockerfile".to_owned());
         packing.beside = Some(b"FROM a".to_vec());
         packing.left_out.push(directory.path().join("src/home"));
-        let mut archive = Builder::new(Vec::new());
+        let mut archive = Writer::new(Vec::new());
         packing.write(&mut archive).unwrap();
-        let bytes = archive.into_inner().unwrap();
+        let bytes = archive.finish().unwrap();
         let mut archive = tar::Archive::new(&bytes[..]);
         let mut names: Vec<String> = archive
             .entries()

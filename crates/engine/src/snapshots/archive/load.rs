@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use archive::{Content, Kind, Member, ReadLimits, Reader};
 use sandbox::{
     BackendError, Error, ErrorKind, EventKind, MAX_SNAPSHOT_CHAIN, Namespace, Next, Result, SnapshotId,
     SnapshotManifest, SnapshotName, Subject, Thing, TreeFacts,
@@ -435,20 +436,22 @@ impl<R: Read> Members<'_, R> {
         if self.next.is_some() {
             return Ok(self.next.clone());
         }
-        let mut header = tar::Header::new_ustar();
-        let block = header.as_mut_bytes();
-        let n = read_up_to(self.archive, block).map_err(unreadable)?;
-        if n == 0 || block.iter().all(|byte| *byte == 0) {
+        let mut block = [0; archive::BLOCK];
+        let n = read_up_to(self.archive, &mut block).map_err(unreadable)?;
+        if n == 0 || archive::is_zero(&block) {
             return Ok(None);
         }
         if n < block.len() {
             return Err(changed());
         }
-        let name = header.path_bytes();
-        let name = std::str::from_utf8(&name).map_err(|_not_text| changed())?.to_owned();
-        let len = header.size().map_err(unreadable)?;
+        let limits = ReadLimits { header_bytes: 0, parts: 0 };
+        let member = Reader::new(&block[..], archive::Format::Own, limits).next();
+        let Ok(Some(Member { path, kind: Kind::File(Content { size: len, .. }), .. })) = member else {
+            return Err(not_ours());
+        };
+        let name = String::from_utf8(path).map_err(|_not_text| changed())?;
         // Exactly as we write it: nothing else of a header is looked at, so nothing else may be in it.
-        if header.as_bytes() != super::header(&name, len).as_bytes() {
+        if block[..] != super::header(&name, len) {
             return Err(not_ours());
         }
         self.next = Some((name, len));

@@ -9,6 +9,7 @@ mod part;
 mod save;
 mod seal;
 
+use archive::{Content, Kind, Member};
 use sandbox::SnapshotName;
 use serde::{Deserialize, Serialize};
 
@@ -68,17 +69,7 @@ fn hex(digest: &str) -> &str {
     digest.strip_prefix("sha256:").unwrap_or(digest)
 }
 
-/// The same for the same name and length.
-fn header(name: &str, len: u64) -> tar::Header {
-    let mut header = tar::Header::new_ustar();
-    // Names are ours: short, and without anything that a header could not take.
-    header.set_path(name).unwrap_or(());
-    header.set_size(len);
-    header.set_mode(0o644);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_entry_type(tar::EntryType::Regular);
-    header.set_cksum();
-    header
+/// The same for the same name and length. Names are ours: short enough for one block.
+fn header(name: &str, len: u64) -> Vec<u8> {
+    archive::header(&Member::new(name, Kind::File(Content::whole(len)), 0o644)).unwrap_or_default()
 }

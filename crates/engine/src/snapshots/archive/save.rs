@@ -170,7 +170,7 @@ fn pipe() -> Result<(PipeReader, OwnedFd)> {
 }
 
 fn member(to: &mut impl Write, name: &str, content: &[u8]) -> io::Result<()> {
-    to.write_all(header(name, content.len() as u64).as_bytes())?;
+    to.write_all(&header(name, content.len() as u64))?;
     to.write_all(content)?;
     let n_over = content.len() % 512;
     if n_over > 0 {

@@ -13,7 +13,6 @@ pub(super) const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const SKIPPED: [u8; 8] = [0x5f, 0x2a, 0x4d, 0x18, 32, 0, 0, 0];
 /// What is read at once.
 const READ_BYTES: usize = 64 * 1024;
-const TAR_BLOCK: usize = 512;
 const SEAL_NAME: &str = "sha256";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +26,7 @@ impl Format {
     fn len(self) -> usize {
         match self {
             // Header and content of the member, and the two empty blocks at the end of every tar.
-            Self::Tar => 4 * TAR_BLOCK,
+            Self::Tar => 4 * archive::BLOCK,
             Self::Zstd => SKIPPED.len() + 32,
         }
     }
@@ -37,7 +36,7 @@ impl Format {
             Self::Zstd => [&SKIPPED[..], hash].concat(),
             Self::Tar => {
                 let digest = super::super::manifest::digest_text(hash);
-                let mut seal = super::header(SEAL_NAME, digest.len() as u64).as_bytes().to_vec();
+                let mut seal = super::header(SEAL_NAME, digest.len() as u64);
                 seal.extend(digest.into_bytes());
                 seal.resize(self.len(), 0);
                 seal

@@ -2,13 +2,19 @@
 
 use rustix::fs::Timespec;
 
-use super::{ATTRIBUTE, KIND, ODD_ATTRIBUTE};
 use crate::{
-    attributes::Attribute,
-    error::{Error, Result},
+    Attribute,
+    error::{Result, bad_record},
 };
 
-pub(super) fn push(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+/// The keyword for kinds that tar has no word for, and its value for sockets.
+pub(crate) const KIND: &[u8] = b"TREES.kind";
+pub(crate) const SOCKET: &[u8] = b"socket";
+const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
+/// For names of attributes that have an equals sign in them, in hexadecimal: a keyword cannot have one.
+const ODD_ATTRIBUTE: &[u8] = b"TREES.xattr.";
+
+pub(crate) fn push(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     // The length counts its own digits.
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
@@ -16,14 +22,12 @@ pub(super) fn push(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
         length = rest + length.to_string().len();
     }
     records.extend_from_slice(length.to_string().as_bytes());
-    records.push(b' ');
-    records.extend_from_slice(key);
-    records.push(b'=');
-    records.extend_from_slice(value);
-    records.push(b'\n');
+    for piece in [b" ", key, b"=", value, b"\n"] {
+        records.extend_from_slice(piece);
+    }
 }
 
-pub(super) fn push_attribute(records: &mut Vec<u8>, (name, value): &Attribute) {
+pub(crate) fn push_attribute(records: &mut Vec<u8>, (name, value): &Attribute) {
     let key = if name.contains(&b'=') {
         let digits = name.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         [ODD_ATTRIBUTE, digits.as_bytes()].concat()
@@ -34,7 +38,7 @@ pub(super) fn push_attribute(records: &mut Vec<u8>, (name, value): &Attribute) {
 }
 
 /// Seconds since 1970 with a fraction of nine digits; that of a time before 1970 counts backwards.
-pub(super) fn time_text(time: Timespec) -> String {
+pub(crate) fn time_text(time: Timespec) -> String {
     if time.tv_sec < 0 && time.tv_nsec > 0 {
         let (seconds, nanoseconds) = ((time.tv_sec + 1).unsigned_abs(), 1_000_000_000 - time.tv_nsec);
         return format!("-{seconds}.{nanoseconds:09}");
@@ -42,25 +46,36 @@ pub(super) fn time_text(time: Timespec) -> String {
     format!("{}.{:09}", time.tv_sec, time.tv_nsec)
 }
 
-/// What an extended header says about the next member.
+/// What an extended header says about the next member. Of a key that comes again the last counts.
 #[derive(Debug, Default)]
-pub(super) struct Pax {
-    pub(super) path: Option<Vec<u8>>,
-    pub(super) link: Option<Vec<u8>>,
-    pub(super) size: Option<u64>,
-    pub(super) uid: Option<u64>,
-    pub(super) gid: Option<u64>,
-    pub(super) mtime: Option<Timespec>,
-    pub(super) kind: Option<Vec<u8>>,
-    pub(super) sparse_version: (Option<u64>, Option<u64>),
-    pub(super) real_size: Option<u64>,
-    pub(super) extended: Vec<Attribute>,
+pub(crate) struct Pax {
+    pub(crate) path: Option<Vec<u8>>,
+    pub(crate) link: Option<Vec<u8>>,
+    pub(crate) size: Option<u64>,
+    pub(crate) uid: Option<u64>,
+    pub(crate) gid: Option<u64>,
+    pub(crate) mtime: Option<Timespec>,
+    pub(crate) kind: Option<Vec<u8>>,
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) sparse: PaxSparse,
+}
+
+/// The three ways in which GNU tar writes holes in this format.
+#[derive(Debug, Default)]
+pub(crate) struct PaxSparse {
+    pub(crate) is_present: bool,
+    /// The member's path, which has another in place of it for those who do not read this.
+    pub(crate) path: Option<Vec<u8>>,
+    pub(crate) version: (u64, u64),
+    pub(crate) real_size: Option<u64>,
+    /// Offset and length in turn: versions 0.0 and 0.1. In 1.0 they stand before the content.
+    pub(crate) numbers: Vec<u64>,
 }
 
 impl Pax {
-    pub(super) fn parse(mut records: &[u8]) -> Result<Self> {
+    pub(crate) fn parse(mut records: &[u8]) -> Result<Self> {
         let mut pax = Self::default();
-        while !records.is_empty() {
+        while !records.is_empty() && records[0] != 0 {
             let (key, value, rest) = record(records)?;
             pax.take(key, value)?;
             records = rest;
@@ -70,21 +85,20 @@ impl Pax {
 
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         match key {
-            b"path" | b"GNU.sparse.name" => self.path = Some(value.to_vec()),
+            b"path" => self.path = Some(value.to_vec()),
             b"linkpath" => self.link = Some(value.to_vec()),
             b"size" => self.size = Some(number(value)?),
             b"uid" => self.uid = Some(number(value)?),
             b"gid" => self.gid = Some(number(value)?),
             b"mtime" => self.mtime = Some(time(value)?),
-            b"GNU.sparse.major" => self.sparse_version.0 = Some(number(value)?),
-            b"GNU.sparse.minor" => self.sparse_version.1 = Some(number(value)?),
-            b"GNU.sparse.realsize" => self.real_size = Some(number(value)?),
             KIND => self.kind = Some(value.to_vec()),
             _ => {
-                if let Some(name) = key.strip_prefix(ATTRIBUTE) {
-                    self.extended.push((name.to_vec(), value.to_vec()));
+                if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
+                    self.sparse.take(key, value)?;
+                } else if let Some(name) = key.strip_prefix(ATTRIBUTE) {
+                    self.attributes.push((name.to_vec(), value.to_vec()));
                 } else if let Some(digits) = key.strip_prefix(ODD_ATTRIBUTE) {
-                    self.extended.push((from_hex(digits)?, value.to_vec()));
+                    self.attributes.push((from_hex(digits)?, value.to_vec()));
                 }
             }
         }
@@ -92,29 +106,48 @@ impl Pax {
     }
 }
 
+impl PaxSparse {
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        match key {
+            b"name" => self.path = Some(value.to_vec()),
+            b"major" => (self.version.0, self.is_present) = (number(value)?, true),
+            b"minor" => (self.version.1, self.is_present) = (number(value)?, true),
+            b"size" | b"realsize" => (self.real_size, self.is_present) = (Some(number(value)?), true),
+            b"offset" | b"numbytes" => self.numbers.push(number(value)?),
+            b"map" => {
+                let texts = value.split(|&byte| byte == b',').filter(|text| !text.is_empty());
+                self.numbers = texts.map(number).collect::<Result<_>>()?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 fn record(records: &[u8]) -> Result<(&[u8], &[u8], &[u8])> {
-    let space = records.iter().take(20).position(|&byte| byte == b' ').ok_or_else(malformed)?;
+    let space = records.iter().take(20).position(|&byte| byte == b' ').ok_or_else(bad_record)?;
     let length = usize::try_from(number(&records[..space])?).unwrap_or(usize::MAX);
     if length <= space + 1 || length > records.len() || records[length - 1] != b'\n' {
-        return Err(malformed());
+        return Err(bad_record());
     }
     let text = &records[space + 1..length - 1];
-    let equals = text.iter().position(|&byte| byte == b'=').ok_or_else(malformed)?;
+    let equals = text.iter().position(|&byte| byte == b'=').ok_or_else(bad_record)?;
     Ok((&text[..equals], &text[equals + 1..], &records[length..]))
 }
 
-pub(super) fn number(text: &[u8]) -> Result<u64> {
+pub(crate) fn number(text: &[u8]) -> Result<u64> {
     let digits = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|text| text.parse().ok()).ok_or_else(malformed)
+    digits.and_then(|text| text.parse().ok()).ok_or_else(bad_record)
 }
 
+/// Seconds since 1970 with an optional sign and fraction, of which nine digits count.
 fn time(text: &[u8]) -> Result<Timespec> {
     let (is_negative, text) = text.strip_prefix(b"-").map_or((false, text), |rest| (true, rest));
     let point = text.iter().position(|&byte| byte == b'.').unwrap_or(text.len());
-    let seconds = i64::try_from(number(&text[..point])?).map_err(|_large| malformed())?;
+    let seconds = i64::try_from(number(&text[..point])?).map_err(|_large| bad_record())?;
     let fraction = text.get(point + 1..).unwrap_or_default();
-    if fraction.len() > 9 || !fraction.iter().all(u8::is_ascii_digit) {
-        return Err(malformed());
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return Err(bad_record());
     }
     let digits = fraction.iter().chain(std::iter::repeat(&b'0')).take(9);
     let nanoseconds = digits.fold(0_i64, |sum, digit| sum * 10 + i64::from(digit - b'0'));
@@ -127,13 +160,9 @@ fn time(text: &[u8]) -> Result<Timespec> {
 
 fn from_hex(digits: &[u8]) -> Result<Vec<u8>> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.is_ascii() && digits.len() % 2 == 0);
-    let digits = digits.ok_or_else(malformed)?;
+    let digits = digits.ok_or_else(bad_record)?;
     let pairs = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok());
-    pairs.collect::<Option<_>>().ok_or_else(malformed)
-}
-
-fn malformed() -> Error {
-    Error::Damaged("an extended header is malformed".to_owned())
+    pairs.collect::<Option<_>>().ok_or_else(bad_record)
 }
 
 #[cfg(test)]
@@ -171,7 +200,7 @@ mod tests {
         for attribute in &given {
             push_attribute(&mut records, attribute);
         }
-        assert_eq!(Pax::parse(&records).unwrap().extended, given);
+        assert_eq!(Pax::parse(&records).unwrap().attributes, given);
     }
 
     #[test]
