@@ -93,7 +93,7 @@ pub(super) async fn wait_and_capture(
     let view = engine.wait_exec(who, &SandboxRef::from(&exec.sandbox), &exec.id, Some(patience)).await?;
     Ok(v1::ExecResult {
         files: links.map(|links| captured.files.linked(links, &view.sandbox, view.sandbox.as_str())),
-        exec: view.into(),
+        exec: view,
         stdout: Some(told(captured.stdout)),
         stderr: Some(told(captured.stderr)),
     })
