@@ -12,8 +12,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use engine::{ArchiveFormat, DiskUsage, Force, Freed, ImageSummary, Platform};
-use futures_util::{StreamExt as _, stream};
-use sandbox::{Error, ErrorKind, Result};
+use sandbox::{Error, Result};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -24,7 +23,7 @@ use super::{
 use crate::{
     http::{About, ApiError, ApiResult, HttpRequestId},
     images::{Pulling, Registry, reference},
-    pipe::{self, PipeWriter},
+    pipe,
 };
 
 /// Images that one archive is asked to hold.
@@ -199,34 +198,9 @@ async fn save(
 ) -> ApiResult<Response> {
     let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
     let (names, format) = wanted(pairs)?;
-    let (pieces, mut received) = pipe::pieces();
-    let writer = PipeWriter::new(pieces);
     let engine = rest.engine.clone();
-    let saving = tokio::spawn(async move { engine.save_images(&who, &names, writer, format.into()).await });
-    let Some(first) = received.recv().await else {
-        // An archive is never empty, so this one failed before its first byte.
-        return Err(match saving.await {
-            Ok(Ok(())) => Error::new(ErrorKind::Internal, "the archive is empty").into(),
-            Ok(Err(error)) => error.into(),
-            Err(error) => broken(error).into(),
-        });
-    };
-    let rest_of_it = stream::unfold((received, Some(saving)), |(mut received, saving)| async move {
-        if let Some(piece) = received.recv().await {
-            return Some((piece, (received, saving)));
-        }
-        // What ends early must not look whole.
-        match saving?.await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some((Err(error), (received, None))),
-            Err(error) => Some((Err(broken(error)), (received, None))),
-        }
-    });
-    Ok(streams::raw("application/x-tar", stream::iter([first]).chain(rest_of_it)))
-}
-
-fn broken(error: tokio::task::JoinError) -> Error {
-    Error::new(ErrorKind::Internal, "writing the archive ended too early").with_source(error)
+    let save = |writer| async move { engine.save_images(&who, &names, writer, format.into()).await };
+    Ok(streams::raw("application/x-tar", pipe::written(save).await?))
 }
 
 fn wanted(pairs: Vec<(String, String)>) -> Result<(Vec<String>, v1::ArchiveFormat), ApiError> {

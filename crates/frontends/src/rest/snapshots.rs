@@ -5,8 +5,7 @@ use engine::{
     DiffSpec, Force, ForkSpec, Reindexed, RestoreSpec, SandboxRef, SaveOptions, Since, SnapshotCheck,
     SnapshotFate, SnapshotSpec, SnapshotView,
 };
-use futures_util::{StreamExt as _, stream};
-use sandbox::{Change, Error, ErrorKind};
+use sandbox::Change;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -14,10 +13,7 @@ use super::{
     extract::{Ask, AskSnapshot, Caller, JsonBody, Params, byte_stream},
     stream as streams, v1,
 };
-use crate::{
-    http::ApiResult,
-    pipe::{self, PipeWriter},
-};
+use crate::{http::ApiResult, pipe};
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new()
@@ -155,32 +151,11 @@ async fn reindex(State(rest): State<Rest>, Caller(who): Caller) -> ApiResult<Jso
 async fn save(State(rest): State<Rest>, ask: AskSnapshot<v1::SaveSnapshotQuery>) -> ApiResult<Response> {
     let query = ask.query;
     let options = SaveOptions { with_parents: query.parents, with_image: query.image, plain: query.plain };
-    let (pieces, mut received) = pipe::pieces();
-    let writer = PipeWriter::new(pieces);
     let (engine, who, which) = (rest.engine.clone(), ask.who, ask.which);
-    let saving = tokio::spawn(async move { engine.save_snapshot(&who, &which, writer, options).await });
-    let broken = |error| Error::new(ErrorKind::Internal, "saving ended too early").with_source(error);
-    let Some(first) = received.recv().await else {
-        // An archive is never empty, so this one failed before its first byte.
-        return Err(match saving.await {
-            Ok(Ok(_)) => Error::new(ErrorKind::Internal, "the archive is empty").into(),
-            Ok(Err(error)) => error.into(),
-            Err(error) => broken(error).into(),
-        });
-    };
-    let rest_of_it = stream::unfold((received, Some(saving)), move |(mut received, saving)| async move {
-        if let Some(piece) = received.recv().await {
-            return Some((piece, (received, saving)));
-        }
-        // What ends early must not look whole.
-        match saving?.await {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some((Err(error), (received, None))),
-            Err(error) => Some((Err(broken(error)), (received, None))),
-        }
-    });
+    let save = |writer| async move { engine.save_snapshot(&who, &which, writer, options).await };
+    let archive = pipe::written(save).await?;
     let media_type = if options.plain { "application/x-tar" } else { "application/zstd" };
-    Ok(streams::raw(media_type, stream::iter([first]).chain(rest_of_it)))
+    Ok(streams::raw(media_type, archive))
 }
 
 /// Takes in a snapshot from an archive. Nothing is taken in from one that was changed.
