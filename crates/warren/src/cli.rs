@@ -49,10 +49,13 @@ pub(crate) enum Command {
     Repl(Box<commands::repl::Args>),
     Context(commands::context::Args),
     Create(commands::create::Args),
-    Start(commands::start::Args),
+    /// Start stopped sandboxes again, with their files
+    Start(commands::targets::Sandboxes),
     Stop(commands::stop::Args),
-    Pause(commands::pause::Args),
-    Resume(commands::resume::Args),
+    /// Freeze every process of a sandbox
+    Pause(commands::targets::Sandboxes),
+    /// Let paused sandboxes go on
+    Resume(commands::targets::Sandboxes),
     Restart(commands::restart::Args),
     Rm(commands::rm::Args),
     Ps(commands::ps::Args),

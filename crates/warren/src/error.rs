@@ -240,7 +240,8 @@ pub(crate) fn io_failure(what: impl Into<String>, error: io::Error) -> CommandEr
     }
 }
 
-fn failure(what: Option<String>, error: io::Error) -> Error {
+/// As [`io_failure`], where a broken pipe is one too.
+pub(crate) fn failure(what: Option<String>, error: io::Error) -> Error {
     // One of our own on its way through a stream says all there is to say.
     let error = match error.downcast::<Error>() {
         Ok(own) => return own,

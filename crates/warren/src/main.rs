@@ -16,7 +16,6 @@ mod env;
 mod error;
 mod guest_role;
 mod interrupt;
-mod landing;
 mod mcp;
 mod output;
 mod packages;

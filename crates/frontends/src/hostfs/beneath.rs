@@ -1,13 +1,13 @@
 //! Opening and making things beneath a directory that is held open.
 
 use std::{
-    ffi::OsStr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Component, Path},
 };
 
+use hostfiles::{make_directory, quiet, step};
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, statat},
+    fs::{Mode, OFlags, ResolveFlags, openat, openat2},
     io::Errno,
 };
 
@@ -51,14 +51,8 @@ pub(super) fn open(
     Err(Errno::AGAIN)
 }
 
-/// Not for our children, and no terminal of ours. Beside `PATH` the kernel takes no other wish.
-pub(super) fn quiet(flags: OFlags) -> OFlags {
-    let no_terminal = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
-    flags | OFlags::CLOEXEC | no_terminal
-}
-
 /// As [`open`], one name at a time and without following any link.
-pub(super) fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let mut names = Vec::new();
     for component in path.components() {
         match component {
@@ -78,28 +72,6 @@ pub(super) fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<O
     step(held.as_ref().map_or(root, AsFd::as_fd), last, flags)
 }
 
-/// Opens one name of a directory; a link is refused as one.
-pub(super) fn step(parent: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = quiet(flags | OFlags::NOFOLLOW);
-    match openat(parent, name, flags, Mode::empty()) {
-        Err(Errno::NOTDIR) if is_link(parent, name) => Err(Errno::LOOP),
-        // A descriptor of a link itself is of no use here.
-        Ok(opened) if flags.contains(OFlags::PATH) && kind(&fstat(&opened)?) == FileType::Symlink => {
-            Err(Errno::LOOP)
-        }
-        result => result,
-    }
-}
-
-/// Only to tell better why something failed.
-fn is_link(parent: BorrowedFd<'_>, name: &OsStr) -> bool {
-    statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| kind(&stat) == FileType::Symlink)
-}
-
-pub(super) fn kind(stat: &Stat) -> FileType {
-    FileType::from_raw_mode(stat.st_mode)
-}
-
 /// Opens a directory beneath `root`, making what is missing of it.
 pub(super) fn make_directories(root: BorrowedFd<'_>, path: &Path, bounds: Bounds) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY;
@@ -110,15 +82,7 @@ pub(super) fn make_directories(root: BorrowedFd<'_>, path: &Path, bounds: Bounds
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(name) = path.file_name() else { return Err(Errno::NOENT) };
     let parent = make_directories(root, above, bounds)?;
-    make_directory(parent.as_fd(), name)
-}
-
-/// Makes a directory, or opens the one that is there; a link is refused.
-pub(super) fn make_directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
-    match mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
-        Ok(()) | Err(Errno::EXIST) => step(parent, name, OFlags::PATH | OFlags::DIRECTORY),
-        Err(error) => Err(error),
-    }
+    make_directory(parent, name, Mode::from_raw_mode(0o755), OFlags::PATH)
 }
 
 #[cfg(test)]

@@ -3,38 +3,31 @@
 //! A path is text only until the directory it lies beneath is found. From there the kernel resolves it and refuses to
 //! leave; nothing is checked first and opened later.
 
-mod archive;
 mod beneath;
 mod copy;
-mod patch;
-mod place;
+mod error;
+mod location;
+mod new_file;
 mod policy;
-mod sink;
 mod source;
 
 use engine::Principal;
+use hostfiles::{Fidelity, Limits, Rules};
 use sandbox::{Error, ErrorKind, Thing};
 
 pub use self::policy::{HostPolicy, HostRoot};
 pub(crate) use self::{
-    archive::NewFile,
-    copy::{Copied, Source, copy_out},
-    patch::{Report, identify},
-    place::Access,
+    copy::{Copied, copy_out},
+    location::Access,
+    new_file::NewFile,
+    source::{Report, Source, identify},
 };
 
-/// Files, directories and links that one copy takes at most.
-const MAX_ENTRIES: u64 = 100_000;
-/// Bytes that one copy takes at most.
-const MAX_BYTES: u64 = 16 * 1024 * 1024 * 1024;
-/// Directories within each other: each holds a descriptor while it is copied.
-const MAX_DEPTH: usize = 128;
-/// Paths of what was left out that an answer names.
-const MAX_NAMED_SKIPS: usize = 8;
-/// Bytes read from a host file at once.
-const CHUNK_BYTES: usize = 128 * 1024;
-/// Chunks and orders on their way between the threads of a copy.
-const QUEUE: usize = 8;
+/// What one copy takes at most.
+const RULES: Rules = Rules {
+    fidelity: Fidelity::Plain,
+    limits: Limits { entries: 100_000, bytes: 16 * 1024 * 1024 * 1024, depth: 128 },
+};
 
 /// Who asks for files of the host, and which they may touch.
 #[derive(Debug, Clone, Copy)]

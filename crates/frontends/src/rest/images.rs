@@ -200,7 +200,7 @@ async fn save(
     let (names, format) = wanted(pairs)?;
     let engine = rest.engine.clone();
     let save = |writer| async move { engine.save_images(&who, &names, writer, format.into()).await };
-    streams::archive("application/x-tar", save).await
+    Ok(streams::raw("application/x-tar", pipe::written(save).await?))
 }
 
 fn wanted(pairs: Vec<(String, String)>) -> Result<(Vec<String>, v1::ArchiveFormat), ApiError> {

@@ -153,10 +153,11 @@ async fn reindex(State(rest): State<Rest>, Caller(who): Caller) -> ApiResult<Jso
 async fn save(State(rest): State<Rest>, ask: AskSnapshot<v1::SaveSnapshotQuery>) -> ApiResult<Response> {
     let query = ask.query;
     let options = SaveOptions { with_parents: query.parents, with_image: query.image, plain: query.plain };
+    let (engine, who, which) = (rest.engine.clone(), ask.who, ask.which);
+    let save = |writer| async move { engine.save_snapshot(&who, &which, writer, options).await };
+    let archive = pipe::written(save).await?;
     let media_type = if options.plain { "application/x-tar" } else { "application/zstd" };
-    let engine = rest.engine.clone();
-    let save = |writer| async move { engine.save_snapshot(&ask.who, &ask.which, writer, options).await };
-    streams::archive(media_type, save).await
+    Ok(streams::raw(media_type, archive))
 }
 
 /// Takes in a snapshot from an archive. Nothing is taken in from one that was changed.

@@ -148,40 +148,6 @@ where
     ([(CONTENT_TYPE, media_type), (CACHE_CONTROL, "no-cache")], Body::from_stream(bytes)).into_response()
 }
 
-/// An archive as it is written. A failure before the first byte is an answer like any other; what ends early must not
-/// look whole.
-pub(super) async fn archive<T, F>(
-    media_type: &'static str,
-    save: impl FnOnce(PipeWriter) -> F,
-) -> ApiResult<Response>
-where
-    T: Send + 'static,
-    F: Future<Output = Result<T>> + Send + 'static,
-{
-    let (pieces, mut received) = pipe::pieces();
-    let saving = tokio::spawn(save(PipeWriter::new(pieces)));
-    let Some(first) = received.recv().await else {
-        return Err(match saved(saving).await {
-            Ok(_) => Error::new(ErrorKind::Internal, "the archive is empty").into(),
-            Err(error) => error.into(),
-        });
-    };
-    let others = stream::unfold((received, Some(saving)), |(mut received, saving)| async move {
-        if let Some(piece) = received.recv().await {
-            return Some((piece, (received, saving)));
-        }
-        let error = saved(saving?).await.err()?;
-        Some((Err(error), (received, None)))
-    });
-    Ok(raw(media_type, stream::iter([first]).chain(others)))
-}
-
-async fn saved<T>(saving: JoinHandle<Result<T>>) -> Result<T> {
-    let broken =
-        |error| Error::new(ErrorKind::Internal, "writing the archive ended too early").with_source(error);
-    saving.await.map_err(broken)?
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

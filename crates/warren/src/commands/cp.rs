@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     client::Within,
-    copy::{self, Links, Place, Progress, Source},
+    copy::{self, Endpoint, Links, Progress, Source},
     error::CommandResult,
     output,
 };
@@ -25,9 +25,9 @@ use crate::{
   warren cp dev:/srv - | tar t")]
 pub(crate) struct Args {
     /// PATH, SANDBOX:PATH, or -
-    source: Place,
+    source: Endpoint,
     /// PATH, SANDBOX:PATH, or -
-    destination: Place,
+    destination: Endpoint,
     /// Copy what a link inside points to, instead of the link
     #[arg(long, short = 'L')]
     follow_link: bool,
@@ -48,27 +48,27 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json);
     let links = if args.follow_link { Links::Follow } else { Links::Keep };
     let bytes = match (&args.source, &args.destination) {
-        (Place::Inside { name, path }, Place::Local(local)) => {
+        (Endpoint::Inside { name, path }, Endpoint::Local(local)) => {
             let source = Source { within: Within::Sandbox(name), path, links };
             copy::download(&context.client().await?, source, local, &progress).await?
         }
-        (Place::Local(local), Place::Inside { name, path }) => {
+        (Endpoint::Local(local), Endpoint::Inside { name, path }) => {
             copy::upload(&context.client().await?, local, Within::Sandbox(name), path, &progress).await?
         }
-        (Place::Inside { name, path }, Place::Stream) => {
+        (Endpoint::Inside { name, path }, Endpoint::Stream) => {
             copy::stream_out(&context.client().await?, Source { within: Within::Sandbox(name), path, links })
                 .await?
         }
-        (Place::Stream, Place::Inside { name, path }) => {
+        (Endpoint::Stream, Endpoint::Inside { name, path }) => {
             copy::stream_in(&context.client().await?, Within::Sandbox(name), path, args.keep_ids, &progress)
                 .await?
         }
-        (Place::Inside { .. }, Place::Inside { .. }) => {
+        (Endpoint::Inside { .. }, Endpoint::Inside { .. }) => {
             return Err(Error::invalid("both sides are sandboxes")
                 .with_hint("Pipe one into the other: warren cp a:/x - | warren cp - b:/")
                 .into());
         }
-        (Place::Local(_) | Place::Stream, Place::Local(_) | Place::Stream) => {
+        (Endpoint::Local(_) | Endpoint::Stream, Endpoint::Local(_) | Endpoint::Stream) => {
             return Err(Error::invalid("neither side is in a sandbox")
                 .with_hint("Write SANDBOX:PATH on one side, such as dev:/root/.")
                 .into());
@@ -76,7 +76,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     };
     progress.finish();
     // With a stream on stdout there is no room for words.
-    if context.json && args.destination != Place::Stream {
+    if context.json && args.destination != Endpoint::Stream {
         output::json(&Copied { bytes })?;
     }
     Ok(ExitCode::SUCCESS)

@@ -1,13 +1,11 @@
 //! `warren inspect`
 
-use std::process::ExitCode;
-
 use frontends::rest::v1;
 use sandbox::Usage;
 use serde::Serialize;
 
-use super::Context;
-use crate::{client::Client, error::CommandResult, output};
+use super::{Context, targets};
+use crate::{client::Client, error::CommandResult};
 
 /// Show everything about sandboxes, the isolation they got included
 ///
@@ -29,16 +27,8 @@ struct Inspected {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let client = context.client().await?;
-    let mut inspected = Vec::new();
-    for sandbox in &args.sandboxes {
-        inspected.push(inspect(&client, sandbox).await?);
-    }
-    match inspected.as_slice() {
-        [one] => output::json(one)?,
-        several => output::json(&several)?,
-    }
-    Ok(ExitCode::SUCCESS)
+    let client = &context.client().await?;
+    targets::inspect(&args.sandboxes, |sandbox| inspect(client, sandbox)).await
 }
 
 async fn inspect(client: &Client, name: &str) -> CommandResult<Inspected> {

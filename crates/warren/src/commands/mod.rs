@@ -21,7 +21,6 @@ pub(crate) mod load;
 pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod package;
-pub(crate) mod pause;
 pub(crate) mod probe;
 pub(crate) mod prune;
 pub(crate) mod ps;
@@ -29,17 +28,15 @@ pub(crate) mod pull;
 pub(crate) mod reference;
 pub(crate) mod repl;
 pub(crate) mod restart;
-pub(crate) mod resume;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod save;
 pub(crate) mod serve;
 pub(crate) mod snapshot;
-pub(crate) mod start;
 pub(crate) mod stats;
 pub(crate) mod stop;
 mod sure;
-mod targets;
+pub(crate) mod targets;
 pub(crate) mod top;
 pub(crate) mod version;
 pub(crate) mod volume;
@@ -120,10 +117,10 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Repl(args) => repl::run(context, *args).await,
         Command::Context(args) => context::run(context, args).await,
         Command::Create(args) => create::run(context, args).await,
-        Command::Start(args) => start::run(context, args).await,
+        Command::Start(args) => args.act(context, "start").await,
         Command::Stop(args) => stop::run(context, args).await,
-        Command::Pause(args) => pause::run(context, args).await,
-        Command::Resume(args) => resume::run(context, args).await,
+        Command::Pause(args) => args.act(context, "pause").await,
+        Command::Resume(args) => args.act(context, "resume").await,
         Command::Restart(args) => restart::run(context, args).await,
         Command::Rm(args) => rm::run(context, args).await,
         Command::Ps(args) => ps::run(context, args).await,

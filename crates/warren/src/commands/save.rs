@@ -9,17 +9,15 @@ use std::{
 
 use bytes::Bytes;
 use clap::ValueEnum;
-use futures_util::{Stream, TryStreamExt as _};
+use futures_util::Stream;
 use sandbox::Error;
 use serde::Serialize;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use super::Context;
 use crate::{
-    copy::Progress,
-    error::{CommandResult, io_failure},
+    copy::{self, Landing, Progress, Readers},
+    error::CommandResult,
     interrupt::unless_interrupted,
-    landing::{Landing, Readers},
     output,
 };
 
@@ -90,38 +88,13 @@ pub(super) async fn finish(
     progress: &Progress,
 ) -> CommandResult {
     let Some(path) = path else {
-        copy(tar, &mut tokio::io::stdout()).await?;
+        copy::pour(tar, &mut tokio::io::stdout()).await?;
         return Ok(ExitCode::SUCCESS);
     };
-    let bytes = unless_interrupted(write(tar, &path, readers)).await?;
+    let bytes = unless_interrupted(async { Landing::at(&path, readers).await?.take(tar).await }).await?;
     progress.finish();
     if context.json {
         output::json(&Saved { path, bytes })?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-async fn write(
-    tar: impl Stream<Item = io::Result<Bytes>> + Unpin,
-    path: &Path,
-    readers: Readers,
-) -> CommandResult<u64> {
-    let mut landing = Landing::at(path, readers).await?;
-    let bytes = copy(tar, &mut landing.file).await;
-    let bytes = bytes.map_err(|error| io_failure(format!("could not write {}", path.display()), error))?;
-    landing.land()?;
-    Ok(bytes)
-}
-
-async fn copy(
-    mut tar: impl Stream<Item = io::Result<Bytes>> + Unpin,
-    into: &mut (impl AsyncWrite + Unpin),
-) -> io::Result<u64> {
-    let mut n_bytes = 0;
-    while let Some(piece) = tar.try_next().await? {
-        into.write_all(&piece).await?;
-        n_bytes += piece.len() as u64;
-    }
-    into.flush().await?;
-    Ok(n_bytes)
 }

@@ -26,6 +26,38 @@ struct Answer<'a, T> {
     error: Option<serde_json::Value>,
 }
 
+/// The sandboxes that a command without options is about.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Sandboxes {
+    /// Names or ids
+    #[arg(required = true, value_name = "SANDBOX")]
+    sandboxes: Vec<String>,
+}
+
+impl Sandboxes {
+    /// Does what the API has a verb for.
+    pub(super) async fn act(&self, context: &Context, verb: &str) -> CommandResult {
+        let client = &context.client().await?;
+        each(context, &self.sandboxes, |sandbox| client.act(sandbox, verb)).await
+    }
+}
+
+/// Shows all there is about each: an object for one, a list for several.
+pub(super) async fn inspect<'a, T: Serialize, F: Future<Output = CommandResult<T>>>(
+    names: &'a [String],
+    look: impl Fn(&'a str) -> F,
+) -> CommandResult {
+    let mut inspected = Vec::with_capacity(names.len());
+    for name in names {
+        inspected.push(look(name).await?);
+    }
+    match inspected.as_slice() {
+        [one] => output::json(one)?,
+        several => output::json(&several)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Does `act` to each target and tells how it went. The exit code is a failure if one of them failed.
 pub(super) async fn each<'a, T: Serialize, F>(
     context: &Context,

@@ -1,35 +1,34 @@
 //! Out of a sandbox.
 
 use std::{
+    convert::Infallible,
     ffi::OsStr,
-    fs, io,
-    io::Write as _,
-    os::{
-        fd::OwnedFd,
-        unix::fs::{DirBuilderExt as _, PermissionsExt as _},
-    },
+    fs,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
+    sync::mpsc,
 };
 
-use bytes::Bytes;
 use frontends::rest::v1::FileEntry;
-use futures_util::{Stream, TryStreamExt as _};
-use rustix::{fs::Mode, io::Errno};
+use hostfiles::{base_name, behind_links, plain_path, receive_tree};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
 use sandbox::{Error, ErrorKind, FileKind};
-use tokio::io::AsyncWriteExt as _;
 
-use super::{Progress, merge::merge, place::base_name, sparse::SparseFile, tree, unpack::open_directory};
+use super::{
+    Landing, Progress, RULES,
+    error::{warn_of_left_out, worded},
+    landing::open_directory_of,
+    pour,
+};
 use crate::{
     client::{Client, Within},
-    error::{CommandResult, io_failure},
+    error::{CommandError, CommandResult, io_failure},
     interrupt::unless_interrupted,
     output,
 };
-
-/// Links followed before it is called a circle.
-const MAX_LINKS: u32 = 40;
-/// Names tried for a directory that must be fresh.
-const MAX_STAGING_TRIES: u32 = 100;
 
 /// What a link at the end of the path inside means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,28 +47,15 @@ pub(crate) struct Source<'a> {
     pub(crate) links: Links,
 }
 
-/// What was found there.
-struct Found {
-    /// Without slashes at its end; empty for the root.
-    path: String,
-    entry: FileEntry,
-}
-
 impl Source<'_> {
     /// `DIR/.` means what is in it.
     fn is_contents(&self) -> bool {
         self.path.ends_with("/.") || self.path.ends_with("/./")
     }
 
-    /// The path without what only says how to read it.
-    fn plain_path(&self) -> &str {
-        let path = self.path.trim_end_matches('/');
-        if self.is_contents() { path.trim_end_matches('.').trim_end_matches('/') } else { path }
-    }
-
     /// What the copy is called where only a directory is named.
     fn name(&self) -> CommandResult<&str> {
-        match base_name(self.plain_path()) {
+        match base_name(plain_path(self.path)) {
             ".." => Err(Error::invalid(format!("{} has no name of its own", self.path))
                 .with_hint("Write the path without .. at its end.")
                 .into()),
@@ -77,25 +63,19 @@ impl Source<'_> {
         }
     }
 
-    /// Looks inside. A slash at the end asks for what a link points to, as everywhere.
-    async fn find(&self, client: &Client) -> CommandResult<Found> {
+    /// Where it is inside, and what. A slash at the end asks for what a link points to, as everywhere.
+    async fn look(&self, client: &Client) -> CommandResult<(String, FileEntry)> {
         let is_followed = self.links == Links::Follow || self.path.ends_with('/') || self.is_contents();
-        let mut path = self.plain_path().to_owned();
-        for _ in 0..MAX_LINKS {
-            let asked = if path.is_empty() { "/" } else { &path };
-            let entry = client.look(self.within, asked).await?;
-            let target = match &entry.target {
-                Some(target) if is_followed && entry.kind == FileKind::Symlink => target,
-                _ => return Ok(Found { path, entry }),
-            };
-            let next = match (target.starts_with('/'), path.rsplit_once('/')) {
-                (false, Some((parent, _))) => format!("{parent}/{target}"),
-                _ => target.clone(),
-            };
-            path = next.trim_end_matches("/.").trim_end_matches('/').to_owned();
-        }
-        let message = format!("{} in {} leads through more than {MAX_LINKS} links", self.path, self.within);
-        Err(Error::new(ErrorKind::WrongState, message).into())
+        let look = async |path: String| {
+            let entry = client.look(self.within, &path).await?;
+            let is_link = is_followed && entry.kind == FileKind::Symlink;
+            let target = entry.target.clone().filter(|_| is_link);
+            Ok::<_, CommandError>((entry, target))
+        };
+        behind_links(self.path, look).await?.ok_or_else(|| {
+            let message = format!("{} in {} leads through too many links", self.path, self.within);
+            Error::new(ErrorKind::WrongState, message).into()
+        })
     }
 }
 
@@ -107,27 +87,27 @@ pub(crate) async fn download(
     local: &Path,
     progress: &Progress,
 ) -> CommandResult<u64> {
-    unless_interrupted(download_found(client, source, local, progress)).await
+    unless_interrupted(download_one(client, source, local, progress)).await
 }
 
-async fn download_found(
+async fn download_one(
     client: &Client,
     source: Source<'_>,
     local: &Path,
     progress: &Progress,
 ) -> CommandResult<u64> {
-    let found = source.find(client).await?;
-    match found.entry.kind {
-        FileKind::Directory => download_directory(client, source, &found, local, progress).await,
+    let (path, entry) = source.look(client).await?;
+    match entry.kind {
+        FileKind::Directory => download_directory(client, source, &path, local, progress).await,
         FileKind::File => {
             let target = Target::of(local, source)?;
-            progress.expect(found.entry.size);
-            let bytes = progress.count(client.read_file(source.within, &found.path).await?);
-            write_file(std::pin::pin!(bytes), &target, &found.entry).await?;
-            Ok(progress.n_bytes())
+            progress.expect(entry.size);
+            let bytes = client.read_file(source.within, &path).await?;
+            let landing = Landing::of_copy(&target.path, target.is_named, entry.mode.0).await?;
+            landing.take(std::pin::pin!(progress.count(bytes))).await
         }
         FileKind::Symlink => {
-            make_link(&Target::of(local, source)?, found.entry.target.as_deref().unwrap_or_default())?;
+            make_link(&Target::of(local, source)?.path, entry.target.as_deref().unwrap_or_default())?;
             Ok(0)
         }
         FileKind::Fifo | FileKind::Socket | FileKind::Device => {
@@ -157,108 +137,59 @@ impl Target {
         }
         Ok(Self { path: local.to_owned(), is_named: true })
     }
-
-    /// A device or pipe that the caller named is written to; everything else is replaced.
-    fn is_written_to(&self) -> bool {
-        self.is_named && fs::metadata(&self.path).is_ok_and(|found| !found.is_file())
-    }
-
-    fn directory(&self) -> &Path {
-        self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-    }
-
-    /// Moves what is ready onto it, replacing a file or a link.
-    fn take(&self, ready: &Path) -> CommandResult<()> {
-        let is_replaceable = |found: fs::Metadata| found.is_file() || found.is_symlink();
-        if fs::symlink_metadata(&self.path).is_ok_and(|found| !is_replaceable(found)) {
-            let message = format!("{} is in the way", self.path.display());
-            return Err(Error::new(ErrorKind::AlreadyExists, message).into());
-        }
-        fs::rename(ready, &self.path).map_err(|error| io_failure(self.path.display().to_string(), error))
-    }
-}
-
-/// A file is written beside its place and moved there, so that nobody sees half of it.
-async fn write_file(
-    mut bytes: impl Stream<Item = io::Result<Bytes>> + Unpin,
-    target: &Target,
-    entry: &FileEntry,
-) -> CommandResult<()> {
-    let failed = |error| io_failure(target.path.display().to_string(), error);
-    if target.is_written_to() {
-        let file = tokio::fs::OpenOptions::new().write(true).open(&target.path).await.map_err(failed)?;
-        return pour(bytes, file).await;
-    }
-    let beside = Staging::new(target.directory(), &target.path)?;
-    let path = beside.path.join("file");
-    let mut file = SparseFile::new(fs::File::create(&path).map_err(failed)?);
-    while let Some(piece) = bytes.try_next().await? {
-        file.append(&piece).map_err(failed)?;
-    }
-    file.finish().map_err(failed)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(entry.mode.0 & 0o777)).map_err(failed)?;
-    target.take(&path)
 }
 
 /// The link is made, and says what it is: whoever asked may have wanted what it points to.
-fn make_link(target: &Target, points_to: &str) -> CommandResult<()> {
-    let beside = Staging::new(target.directory(), &target.path)?;
-    let path = beside.path.join("link");
-    std::os::unix::fs::symlink(points_to, &path)
-        .map_err(|error| io_failure(target.path.display().to_string(), error))?;
-    target.take(&path)?;
+fn make_link(path: &Path, points_to: &str) -> CommandResult<()> {
+    let directory = open_directory_of(path).map_err(worded)?;
+    hostfiles::replace_link(directory, path.to_owned(), OsStr::new(points_to)).map_err(worded)?;
     output::note(&format!(
         "{} is a link to {}; -L copies what a link points to",
-        target.path.display(),
+        path.display(),
         output::printable(points_to)
     ));
-    Ok(())
-}
-
-async fn pour(
-    mut bytes: impl Stream<Item = io::Result<Bytes>> + Unpin,
-    mut file: tokio::fs::File,
-) -> CommandResult<()> {
-    while let Some(piece) = bytes.try_next().await? {
-        file.write_all(&piece).await?;
-    }
-    file.flush().await?;
     Ok(())
 }
 
 async fn download_directory(
     client: &Client,
     source: Source<'_>,
-    found: &Found,
+    path: &str,
     local: &Path,
     progress: &Progress,
 ) -> CommandResult<u64> {
     let (target, into) = directory_target(local, source)?;
-    let failed = |error| io_failure(target.display().to_string(), error);
-    let staging = Staging::new(&target, &target)?;
-    let fresh: OwnedFd = fs::File::open(&staging.path).map_err(failed)?.into();
-    let asked = if found.path.is_empty() { "/" } else { &found.path };
-    let bytes = progress.count(client.pack(source.within, asked).await?);
-    tree::unpack(Box::pin(bytes), fresh.try_clone().map_err(failed)?).await?;
+    let bytes = std::pin::pin!(progress.count(client.pack(source.within, path).await?));
     // Entries are named beneath the directory's name; the root has none.
-    let root = match base_name(&found.path) {
-        "" => fresh,
-        name => open_directory(&fresh, OsStr::new(name)).map_err(|error| {
-            let message = format!("{} in {} did not come as a directory", source.path, source.within);
-            Error::new(ErrorKind::WrongState, message)
-                .with_hint("It may have changed while it was copied; try again.")
-                .with_source(error)
-        })?,
-    };
-    merge(&root, &into, &target).map_err(failed)?;
+    let n_stripped = usize::from(path != "/");
+    let (at_work, ended) = mpsc::channel();
+    let _ended = UntilEnded(ended);
+    let received = hostfiles::feed(bytes, move |reader| {
+        let _at_work = at_work;
+        receive_tree(reader, &into, &target, n_stripped, RULES)
+    });
+    let counts = received.await.map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "the tree could not be read to its end").with_source(error)
+    })?;
+    warn_of_left_out(&counts.map_err(worded)?);
     Ok(progress.n_bytes())
+}
+
+/// Waits for the thread that unpacks: an interrupted command must not end before it has removed what it made.
+struct UntilEnded(mpsc::Receiver<Infallible>);
+
+impl Drop for UntilEnded {
+    fn drop(&mut self) {
+        // Nothing comes; it is closed when the thread is done.
+        self.0.recv().ok();
+    }
 }
 
 /// Makes and opens the directory that receives what is in the source.
 fn directory_target(local: &Path, source: Source<'_>) -> CommandResult<(PathBuf, OwnedFd)> {
     let failed = |error| io_failure(local.display().to_string(), error);
     let is_fresh = match fs::metadata(local) {
-        Ok(found) if !found.is_dir() => {
+        Ok(there) if !there.is_dir() => {
             let message = format!("{} is a file; a directory cannot be copied onto it", local.display());
             return Err(Error::new(ErrorKind::WrongState, message).into());
         }
@@ -272,57 +203,21 @@ fn directory_target(local: &Path, source: Source<'_>) -> CommandResult<(PathBuf,
         return Ok((local.to_owned(), opened));
     }
     let target = local.join(name);
-    match rustix::fs::mkdirat(&opened, name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(io_failure(target.display().to_string(), error.into())),
-    }
+    let mode = Mode::RWXU | Mode::RWXG | Mode::RWXO;
     // The caller did not name this one: a link here may be the sandbox's own, left by an earlier copy.
-    let into = open_directory(&opened, OsStr::new(name)).map_err(|error| {
-        let message = format!("{} is in the way: it is not a directory", target.display());
-        Error::new(ErrorKind::AlreadyExists, message).with_source(error)
-    })?;
-    Ok((target, into))
-}
-
-/// A fresh directory beside the target, removed with what is left in it.
-struct Staging {
-    path: PathBuf,
-}
-
-impl Staging {
-    /// `wanted` is what its user asked for, for messages.
-    fn new(directory: &Path, wanted: &Path) -> CommandResult<Self> {
-        let mut n = 0;
-        loop {
-            let path = directory.join(format!(".warren-cp-{}-{n}", std::process::id()));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self { path }),
-                // Left by a command that was killed and had our number.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && n < MAX_STAGING_TRIES => n += 1,
-                Err(error) => return Err(io_failure(wanted.display().to_string(), error)),
-            }
+    match hostfiles::make_directory(opened, OsStr::new(name), mode, OFlags::RDONLY) {
+        Ok(into) => Ok((target, into)),
+        Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => {
+            let message = format!("{} is in the way: it is not a directory", target.display());
+            Err(Error::new(ErrorKind::AlreadyExists, message).with_source(errno).into())
         }
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        // What cannot be removed is named after us; there is nobody to tell.
-        fs::remove_dir_all(&self.path).ok();
+        Err(errno) => Err(io_failure(target.display().to_string(), errno.into())),
     }
 }
 
 /// Writes a tar stream to stdout.
 pub(crate) async fn stream_out(client: &Client, source: Source<'_>) -> CommandResult<u64> {
-    let found = source.find(client).await?;
-    let path = if found.path.is_empty() { "/" } else { &found.path };
-    let mut bytes = client.pack(source.within, path).await?;
-    let mut n_bytes = 0;
-    while let Some(piece) = bytes.try_next().await? {
-        // Blocking is right here: there is nothing else to do until the reader has taken it.
-        io::stdout().lock().write_all(&piece)?;
-        n_bytes += piece.len() as u64;
-    }
-    io::stdout().lock().flush()?;
-    Ok(n_bytes)
+    let (path, _) = source.look(client).await?;
+    let bytes = client.pack(source.within, &path).await?;
+    Ok(pour(bytes, &mut tokio::io::stdout()).await?)
 }

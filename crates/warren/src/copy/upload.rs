@@ -1,24 +1,22 @@
 //! Into a sandbox.
 
-use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use frontends::rest::v1::{FileEntry, Octal};
-use futures_util::Stream;
 use sandbox::{Error, ErrorKind, FileKind};
 use tokio_util::io::ReaderStream;
 
-use super::{Progress, place::join, tree};
+use super::{
+    Progress, RULES,
+    endpoint::join,
+    error::{in_stream, warn_of_left_out, worded},
+};
 use crate::{
     client::{Client, Within},
     error::{CommandResult, io_failure},
 };
 
-/// Bytes read from a file at once.
+/// Bytes read from stdin at once.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Copies a local file or directory to `path` inside; returns the bytes that were sent.
@@ -29,12 +27,18 @@ pub(crate) async fn upload(
     path: &str,
     progress: &Progress,
 ) -> CommandResult<u64> {
-    let source = fs::metadata(local).map_err(|error| io_failure(local.display().to_string(), error))?;
-    let found = existing(client, within, path).await?;
-    if source.is_dir() {
-        return upload_directory(client, local, within, path, found.as_ref(), progress).await;
-    }
-    let target = match &found {
+    let source = hostfiles::Source::open_own(local).map_err(worded)?;
+    let existing = existing(client, within, path).await?;
+    let Some((mode, size)) = source.file_facts() else {
+        let prefix = directory_prefix(client, local, within, path, existing.as_ref()).await?;
+        let (bytes, report) = source.into_stream(prefix, RULES, in_stream);
+        client.unpack(within, path, false, progress.count(bytes)).await?;
+        if let Some(Ok(counts)) = report.take() {
+            warn_of_left_out(&counts);
+        }
+        return Ok(progress.n_bytes());
+    };
+    let target = match &existing {
         Some(entry) if entry.kind == FileKind::Directory => join(path, &local_name(local)?),
         _ if path.ends_with('/') => {
             return Err(Error::not_found(format!("there is no directory {path} in {within}"))
@@ -43,37 +47,31 @@ pub(crate) async fn upload(
         }
         _ => path.to_owned(),
     };
-    progress.expect(source.len());
-    let mode = Octal(source.permissions().mode() & 0o7777);
-    let file =
-        tokio::fs::File::open(local).await.map_err(|error| io_failure(local.display().to_string(), error))?;
-    let bytes = progress.count(ReaderStream::with_capacity(file, PIECE_BYTES));
-    client.write_file(within, &target, Some(mode), bytes).await
+    progress.expect(size);
+    let (bytes, _report) = source.into_stream(PathBuf::new(), RULES, in_stream);
+    client.write_file(within, &target, Some(Octal(mode)), progress.count(bytes)).await
 }
 
-async fn upload_directory(
+/// What the entries of a directory are named beneath, in the directory `path` inside, which is made if it is not there.
+async fn directory_prefix(
     client: &Client,
     local: &Path,
     within: Within<'_>,
     path: &str,
-    found: Option<&FileEntry>,
-    progress: &Progress,
-) -> CommandResult<u64> {
-    let prefix = match found {
+    existing: Option<&FileEntry>,
+) -> CommandResult<PathBuf> {
+    match existing {
         Some(entry) if entry.kind != FileKind::Directory => {
             let message = format!("{path} in {within} is a file; a directory cannot be copied onto it");
-            return Err(Error::new(ErrorKind::WrongState, message).into());
+            Err(Error::new(ErrorKind::WrongState, message).into())
         }
-        Some(_) if is_contents(local) => PathBuf::new(),
-        Some(_) => PathBuf::from(local_name(local)?),
+        Some(_) if is_contents(local) => Ok(PathBuf::new()),
+        Some(_) => Ok(PathBuf::from(local_name(local)?)),
         None => {
             client.make_directory(within, path).await?;
-            PathBuf::new()
+            Ok(PathBuf::new())
         }
-    };
-    let bytes = progress.count(tree::pack(local.to_owned(), prefix));
-    client.unpack(within, path, false, bytes).await?;
-    Ok(progress.n_bytes())
+    }
 }
 
 /// Unpacks a tar stream from stdin into a directory inside.
@@ -84,8 +82,7 @@ pub(crate) async fn stream_in(
     keep_ids: bool,
     progress: &Progress,
 ) -> CommandResult<u64> {
-    let stdin: std::pin::Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>> =
-        Box::pin(ReaderStream::with_capacity(tokio::io::stdin(), PIECE_BYTES));
+    let stdin = ReaderStream::with_capacity(tokio::io::stdin(), PIECE_BYTES);
     client.unpack(within, path, keep_ids, progress.count(stdin)).await?;
     Ok(progress.n_bytes())
 }

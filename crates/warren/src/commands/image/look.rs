@@ -5,7 +5,12 @@ use std::process::ExitCode;
 use frontends::rest::v1;
 use serde::Serialize;
 
-use crate::{commands::Context, error::CommandResult, output, pulls::short};
+use crate::{
+    commands::{Context, targets},
+    error::CommandResult,
+    output,
+    pulls::short,
+};
 
 /// List images, with what they take on disk
 #[derive(Debug, clap::Args)]
@@ -81,16 +86,8 @@ fn familiar(reference: &str) -> &str {
 }
 
 pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> CommandResult {
-    let client = context.client().await?;
-    let mut found = Vec::with_capacity(args.images.len());
-    for image in &args.images {
-        found.push(client.image(image).await?);
-    }
-    match found.as_slice() {
-        [one] => output::json(one)?,
-        several => output::json(&several)?,
-    }
-    Ok(ExitCode::SUCCESS)
+    let client = &context.client().await?;
+    targets::inspect(&args.images, |image| client.image(image)).await
 }
 
 #[cfg(test)]

@@ -11,9 +11,8 @@ use sandbox::{Error, SnapshotName};
 use crate::{
     client::SaveChoice,
     commands::{Context, load as images, save as saving},
-    copy::Progress,
+    copy::{Progress, Readers},
     error::CommandResult,
-    landing::Readers,
     output,
 };
 

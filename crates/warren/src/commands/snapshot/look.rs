@@ -4,7 +4,12 @@ use std::process::ExitCode;
 
 use frontends::rest::v1;
 
-use crate::{commands::Context, error::CommandResult, output, pulls::short};
+use crate::{
+    commands::{Context, targets},
+    error::CommandResult,
+    output,
+    pulls::short,
+};
 
 /// List snapshots
 ///
@@ -84,16 +89,8 @@ fn called(snapshot: &v1::Snapshot) -> String {
 }
 
 pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> CommandResult {
-    let client = context.client().await?;
-    let mut found = Vec::with_capacity(args.snapshots.len());
-    for snapshot in &args.snapshots {
-        found.push(client.snapshot(snapshot).await?);
-    }
-    match found.as_slice() {
-        [one] => output::json(one)?,
-        several => output::json(&several)?,
-    }
-    Ok(ExitCode::SUCCESS)
+    let client = &context.client().await?;
+    targets::inspect(&args.snapshots, |snapshot| client.snapshot(snapshot)).await
 }
 
 pub(super) async fn verify(context: &Context, args: &VerifyArgs) -> CommandResult {

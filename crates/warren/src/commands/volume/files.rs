@@ -3,16 +3,14 @@
 use std::{path::Path, process::ExitCode, str::FromStr};
 
 use frontends::rest::v1;
-use futures_util::TryStreamExt as _;
 use sandbox::{Error, FileKind};
 use serde::Serialize;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio_util::io::ReaderStream;
 
 use crate::{
     client::{Client, Within},
     commands::Context,
-    copy::{self, Links, Place, Progress, Source},
+    copy::{self, Endpoint, Links, Progress, Source},
     error::CommandResult,
     output,
 };
@@ -89,7 +87,7 @@ pub(super) struct CatArgs {
 
 pub(super) async fn cat(context: &Context, args: &CatArgs) -> CommandResult {
     let Inside { volume, path } = &args.place;
-    download(&context.client().await?, volume, path, &mut tokio::io::stdout()).await?;
+    pour_out(&context.client().await?, volume, path).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -105,9 +103,9 @@ pub(super) async fn cat(context: &Context, args: &CatArgs) -> CommandResult {
   warren volume cp data:/out.csv - | head")]
 pub(super) struct CpArgs {
     /// PATH, VOLUME:/path, or -
-    source: Place,
+    source: Endpoint,
     /// PATH, VOLUME:/path, or -
-    destination: Place,
+    destination: Endpoint,
     /// Copy what a link inside points to, instead of the link
     #[arg(long, short = 'L')]
     follow_link: bool,
@@ -124,22 +122,22 @@ struct Copied {
 pub(super) async fn copy(context: &Context, args: &CpArgs) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json);
     let bytes = match (&args.source, &args.destination) {
-        (Place::Inside { name, path }, Place::Local(local)) => {
+        (Endpoint::Inside { name, path }, Endpoint::Local(local)) => {
             let links = if args.follow_link { Links::Follow } else { Links::Keep };
             let source = Source { within: Within::Volume(name), path, links };
             copy::download(&context.client().await?, source, local, &progress).await?
         }
-        (Place::Local(local), Place::Inside { name, path }) => {
+        (Endpoint::Local(local), Endpoint::Inside { name, path }) => {
             copy_in(&context.client().await?, local, name, path, &progress).await?
         }
-        (Place::Inside { name, path }, Place::Stream) => {
-            download(&context.client().await?, name, path, &mut tokio::io::stdout()).await?
+        (Endpoint::Inside { name, path }, Endpoint::Stream) => {
+            pour_out(&context.client().await?, name, path).await?
         }
-        (Place::Stream, Place::Inside { name, path }) => {
+        (Endpoint::Stream, Endpoint::Inside { name, path }) => {
             let bytes = ReaderStream::with_capacity(tokio::io::stdin(), PIECE_BYTES);
             context.client().await?.write_file(Within::Volume(name), path, None, bytes).await?
         }
-        (Place::Inside { .. }, Place::Inside { .. }) => {
+        (Endpoint::Inside { .. }, Endpoint::Inside { .. }) => {
             return Err(Error::invalid("both sides are volumes")
                 .with_hint("Pipe one into the other: warren volume cp a:/x - | warren volume cp - b:/x")
                 .into());
@@ -151,7 +149,7 @@ pub(super) async fn copy(context: &Context, args: &CpArgs) -> CommandResult {
         }
     };
     progress.finish();
-    if context.json && args.destination != Place::Stream {
+    if context.json && args.destination != Endpoint::Stream {
         output::json(&Copied { bytes })?;
     }
     Ok(ExitCode::SUCCESS)
@@ -171,20 +169,10 @@ async fn copy_in(
     copy::upload(client, local, within, path, progress).await
 }
 
-async fn download(
-    client: &Client,
-    volume: &str,
-    path: &str,
-    into: &mut (impl AsyncWrite + Unpin),
-) -> CommandResult<u64> {
-    let mut bytes = client.read_file(Within::Volume(volume), path).await?;
-    let mut n_bytes = 0;
-    while let Some(piece) = bytes.try_next().await? {
-        into.write_all(&piece).await?;
-        n_bytes += piece.len() as u64;
-    }
-    into.flush().await?;
-    Ok(n_bytes)
+/// Writes one file's bytes to stdout.
+async fn pour_out(client: &Client, volume: &str, path: &str) -> CommandResult<u64> {
+    let bytes = client.read_file(Within::Volume(volume), path).await?;
+    Ok(copy::pour(bytes, &mut tokio::io::stdout()).await?)
 }
 
 /// Remove a file or a directory from a volume

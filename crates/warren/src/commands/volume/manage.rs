@@ -8,7 +8,11 @@ use sandbox::{ByteSize, Label, VolumeKind, VolumeName};
 use serde::Serialize;
 
 use crate::{
-    commands::{Context, sure::is_sure, targets::Failures},
+    commands::{
+        Context,
+        sure::is_sure,
+        targets::{self, Failures},
+    },
     error::CommandResult,
     output,
 };
@@ -118,16 +122,8 @@ pub(super) struct InspectArgs {
 }
 
 pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> CommandResult {
-    let client = context.client().await?;
-    let mut found = Vec::with_capacity(args.volumes.len());
-    for volume in &args.volumes {
-        found.push(client.volume(volume).await?);
-    }
-    match &found[..] {
-        [one] => output::json(one)?,
-        all => output::json(&all)?,
-    }
-    Ok(ExitCode::SUCCESS)
+    let client = &context.client().await?;
+    targets::inspect(&args.volumes, |volume| client.volume(volume)).await
 }
 
 /// Remove volumes with everything in them

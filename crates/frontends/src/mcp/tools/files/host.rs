@@ -49,15 +49,16 @@ struct Copied {
 
 fn answer(copied: hostfs::Copied, guest_path: String) -> Answer<Copied> {
     let warning = copied.warning();
+    let hostfs::Copied { host_path, counts } = copied;
     Answer::new(Copied {
-        host_path: copied.host_path,
+        host_path,
         guest_path,
         copied: true,
-        files: copied.files,
-        directories: copied.directories,
-        links: copied.links,
-        bytes: copied.bytes,
-        skipped: copied.skipped,
+        files: counts.files,
+        directories: counts.directories,
+        links: counts.links,
+        bytes: counts.bytes,
+        skipped: counts.left_out,
     })
     .warn_all(warning)
 }

@@ -1,30 +1,25 @@
 //! Zeros that become holes: what a sandbox shows as a file of many terabytes may take no room there, and shall take none here.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    os::unix::fs::FileExt as _,
-};
+use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 /// What is a hole or is not: the block of most file systems.
 const BLOCK_BYTES: usize = 4096;
-/// Bytes read at once.
-const PIECE_BYTES: usize = 32 * BLOCK_BYTES;
 const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
 /// A new file that is written from its begin to its end.
-pub(super) struct SparseFile {
+#[derive(Debug)]
+pub(crate) struct SparseFile {
     file: File,
     position: u64,
 }
 
 impl SparseFile {
-    pub(super) fn new(file: File) -> Self {
+    pub(crate) fn new(file: File) -> Self {
         Self { file, position: 0 }
     }
 
     /// Writes what is not zeros.
-    pub(super) fn append(&mut self, mut piece: &[u8]) -> io::Result<()> {
+    pub(crate) fn append(&mut self, mut piece: &[u8]) -> io::Result<()> {
         while !piece.is_empty() {
             let (run, rest) = piece.split_at(self.run_of(piece));
             if !is_hole(run) {
@@ -50,23 +45,14 @@ impl SparseFile {
         end
     }
 
-    /// Reads `source` to its end.
-    pub(super) fn append_all(&mut self, source: &mut impl Read) -> io::Result<()> {
-        let mut piece = vec![0; PIECE_BYTES];
-        loop {
-            match source.read(&mut piece) {
-                Ok(0) => return Ok(()),
-                Ok(n) => self.append(&piece[..n])?,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+    pub(crate) fn n_bytes(&self) -> u64 {
+        self.position
     }
 
     /// A file that ends with a hole gets its length only here.
-    pub(super) fn finish(self) -> io::Result<File> {
+    pub(crate) fn finish(&self) -> io::Result<&File> {
         self.file.set_len(self.position)?;
-        Ok(self.file)
+        Ok(&self.file)
     }
 }
 
@@ -82,8 +68,8 @@ mod tests {
 
     /// What is in the file, and the bytes it takes.
     fn written(content: &[u8], n_bytes: usize) -> (Vec<u8>, u64) {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("file");
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("file");
         let mut file = SparseFile::new(File::create(&path).unwrap());
         for piece in content.chunks(n_bytes) {
             file.append(piece).unwrap();
@@ -103,7 +89,7 @@ mod tests {
             ([&zeros[..5000], b"middle", &zeros[..], &[7; 9000], &zeros[..1]].concat(), 5),
         ];
         for (number, (content, n_blocks)) in contents.iter().enumerate() {
-            for n_bytes in [1, 1000, 4096, 5000, PIECE_BYTES] {
+            for n_bytes in [1, 1000, 4096, 5000, 128 * 1024] {
                 let (found, taken) = written(content, n_bytes);
                 assert!(found == *content, "{number} in pieces of {n_bytes}");
                 // Some file systems allot more than a block at a time.

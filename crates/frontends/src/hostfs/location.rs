@@ -1,20 +1,22 @@
 //! Which directory a host path lies beneath, and whether it may be touched.
 
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use engine::Scope;
+use hostfiles::Draft;
 use rustix::{
     fs::{CWD, Mode, OFlags, openat},
     io::Errno,
 };
-use sandbox::{Error, ErrorKind, Result, Thing};
+use sandbox::{Error, Result};
 
 use super::{
     HostCaller, HostPolicy, HostRoot,
     beneath::{self, Bounds},
+    error::{denied, failed, worded},
     policy::normal,
 };
 
@@ -26,16 +28,16 @@ pub(crate) enum Access {
 
 /// A path of the host: a directory that was allowed, held open, and what comes beneath it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Location {
     root: OwnedFd,
     /// Names only; `.` for the root itself.
-    pub(super) beneath: PathBuf,
+    beneath: PathBuf,
     /// As it is told to people.
     pub(super) shown: PathBuf,
     bounds: Bounds,
 }
 
-impl Place {
+impl Location {
     /// Finds the allowed directory. Touches the host's files only to open that one, so it blocks.
     pub(super) fn find(policy: &HostPolicy, path: &Path, access: Access) -> Result<Self> {
         if policy.unrestricted {
@@ -90,24 +92,42 @@ impl Place {
         match beneath::open(self.root.as_fd(), Path::new("."), flags, self.bounds) {
             // Our own descriptor, which leads nowhere but to what was allowed.
             Err(Errno::NOTDIR) => {
-                use std::os::fd::AsRawFd;
                 let own = format!("/proc/self/fd/{}", self.root.as_raw_fd());
-                openat(CWD, own, beneath::quiet(flags), Mode::empty())
+                openat(CWD, own, hostfiles::quiet(flags), Mode::empty())
             }
             result => result,
         }
     }
 
-    pub(super) fn is_root(&self) -> bool {
+    fn is_root(&self) -> bool {
         self.beneath == Path::new(".")
     }
 
-    pub(super) fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
+    pub(super) fn into_source(self) -> Result<hostfiles::Source> {
+        hostfiles::Source::open(self.shown.clone(), |flags| self.open(flags)).map_err(worded)
     }
 
-    pub(super) fn bounds(&self) -> Bounds {
-        self.bounds
+    /// Opens the directory that this is to be, making what is missing of it.
+    pub(super) fn make_directory(&self) -> Result<OwnedFd> {
+        let made = if self.is_root() {
+            self.open(OFlags::PATH | OFlags::DIRECTORY)
+        } else {
+            beneath::make_directories(self.root.as_fd(), &self.beneath, self.bounds)
+        };
+        made.map_err(|errno| failed("write", &self.shown, errno))
+    }
+
+    /// Begins the file that this is to be, making the directories above it.
+    pub(super) fn begin_file(&self, mode: u32) -> Result<Draft> {
+        let refused = |errno| failed("write", &self.shown, errno);
+        // The allowed directory itself, or a single file that is allowed: its neighbours are not.
+        if self.is_root() {
+            return Err(refused(Errno::ISDIR));
+        }
+        let above = self.beneath.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or(Path::new("."));
+        let directory = beneath::make_directories(self.root.as_fd(), above, self.bounds).map_err(refused)?;
+        Draft::begin(directory, self.shown.clone(), Some(mode)).map_err(worded)
     }
 }
 
@@ -134,37 +154,4 @@ pub(super) fn meant(caller: HostCaller<'_>, path: &str) -> Result<PathBuf> {
         (false, _) => Err(Error::invalid(format!("the host path {} is not absolute", path.display()))
             .with_hint("Give a path that begins with /.")),
     }
-}
-
-pub(super) fn denied(path: &Path, why: &str) -> Error {
-    let shown = path.display().to_string();
-    Error::new(ErrorKind::Denied, format!("{shown} {why}")).about(Thing::HostPath, shown)
-}
-
-/// What the kernel said of a host path.
-pub(super) fn failed(what: &str, path: &Path, errno: Errno) -> Error {
-    let at = path.display();
-    let error = match errno {
-        Errno::XDEV => return denied(path, "leads out of the directory that is allowed"),
-        Errno::LOOP => return denied(path, "leads through a symbolic link that is not followed"),
-        Errno::NOENT => Error::not_found(format!("{at} is not there on the host"))
-            .with_hint("Check the path: it is one of the host, not of the sandbox."),
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
-            Error::new(ErrorKind::Denied, format!("could not {what} {at} on the host: {errno}"))
-                .with_hint("The user that runs the daemon has no right to it.")
-        }
-        Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY => {
-            Error::new(ErrorKind::WrongState, format!("could not {what} {at} on the host: {errno}"))
-                .with_hint("Something of another kind is there; choose another path of the host.")
-        }
-        Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE => {
-            Error::new(ErrorKind::Unavailable, format!("could not {what} {at} on the host: {errno}"))
-        }
-        Errno::AGAIN => Error::new(
-            ErrorKind::Unavailable,
-            format!("{at} was being moved about on the host while it was opened"),
-        ),
-        _ => Error::new(ErrorKind::Internal, format!("could not {what} {at} on the host: {errno}")),
-    };
-    error.with_source(std::io::Error::from(errno))
 }

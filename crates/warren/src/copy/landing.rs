@@ -1,21 +1,23 @@
-//! Where an archive is written to.
+//! Where one file is written to.
 
 use std::{
     fs, io,
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
-    process,
 };
 
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt as _};
+use hostfiles::Draft;
+use rustix::fs::{Mode, OFlags};
 use sandbox::Error;
 use tokio::fs::File;
 
+use super::{error::worded, pour};
 use crate::error::{CommandResult, io_failure};
 
 /// Links followed before it is called a circle.
 const MAX_LINKS: usize = 40;
-/// What may be set anew on a file that takes another's place.
-const PERMISSIONS: u32 = 0o777;
 
 /// Who may read an archive that was not there before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,85 +28,83 @@ pub(crate) enum Readers {
     Owner,
 }
 
-impl Readers {
-    fn mode(self) -> u32 {
-        match self {
-            Self::Usual => 0o666,
-            Self::Owner => 0o600,
-        }
-    }
-}
-
 /// An open file, and how what was written becomes visible.
 #[derive(Debug)]
-pub(crate) struct Landing {
-    pub(crate) file: File,
-    /// As the caller named it.
-    shown: PathBuf,
-    /// Absent where there is something to write into: a pipe, a device.
-    fresh: Option<Fresh>,
-}
-
-/// A file beside the one whose place it takes: what breaks off leaves what was there.
-#[derive(Debug)]
-struct Fresh {
-    beside: PathBuf,
-    target: PathBuf,
-    /// Of the file that is there.
-    mode: Option<u32>,
-    is_placed: bool,
+pub(crate) enum Landing {
+    /// A pipe or a device, with its path.
+    Open(File, PathBuf),
+    /// A file beside the one whose place it takes: what breaks off leaves what was there.
+    Beside(Draft),
 }
 
 impl Landing {
+    /// For an archive: a link stays, and a file that is there keeps its mode.
     pub(crate) async fn at(path: &Path, readers: Readers) -> CommandResult<Self> {
-        let failed = |error| io_failure(format!("could not write {}", path.display()), error);
-        let shown = path.to_owned();
+        let failed = |error| io_failure(could_not_write(path), error);
         let mode = match fs::metadata(path) {
-            Ok(found) if found.is_dir() => return Err(is_directory(path)),
-            // Opened by a thread of its own: a pipe that nobody reads makes it wait.
-            Ok(found) if !found.is_file() => {
-                let file = File::options().write(true).open(path).await.map_err(failed)?;
-                return Ok(Self { file, shown, fresh: None });
-            }
-            Ok(found) => Some(found.permissions().mode() & PERMISSIONS),
+            Ok(there) if there.is_dir() => return Err(is_directory(path)),
+            Ok(there) if !there.is_file() => return Self::open(path).await,
+            Ok(there) => Some(there.permissions().mode()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(error)),
         };
         let target = behind_links(path).map_err(failed)?;
-        let Some(name) = target.file_name() else { return Err(is_directory(path)) };
-        let beside = target.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), process::id()));
-        // One that replaces another gets its mode at the end, and is nobody's until then.
-        let first = mode.map_or_else(|| readers.mode(), |_later| Readers::Owner.mode());
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(first).open(&beside);
-        let file = File::from_std(file.map_err(failed)?);
-        Ok(Self { file, shown, fresh: Some(Fresh { beside, target, mode, is_placed: false }) })
+        if target.file_name().is_none() {
+            return Err(is_directory(path));
+        }
+        Self::beside(target, mode.or((readers == Readers::Owner).then_some(0o600)))
     }
 
-    /// Everything was written.
-    pub(crate) fn land(mut self) -> CommandResult<()> {
-        let placed = self.fresh.as_mut().map_or(Ok(()), Fresh::place);
-        placed.map_err(|error| io_failure(format!("could not write {}", self.shown.display()), error))
+    /// For a file of a sandbox: a pipe or device that the caller named is written to; everything else is replaced.
+    pub(super) async fn of_copy(path: &Path, is_named: bool, mode: u32) -> CommandResult<Self> {
+        if is_named && fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            return Self::open(path).await;
+        }
+        Self::beside(path.to_owned(), Some(mode))
+    }
+
+    /// Opened by a thread of its own: a pipe that nobody reads makes it wait.
+    async fn open(path: &Path) -> CommandResult<Self> {
+        let file = File::options().write(true).open(path).await;
+        Ok(Self::Open(file.map_err(|error| io_failure(could_not_write(path), error))?, path.to_owned()))
+    }
+
+    fn beside(target: PathBuf, mode: Option<u32>) -> CommandResult<Self> {
+        let directory = open_directory_of(&target).map_err(worded)?;
+        Ok(Self::Beside(Draft::begin(directory, target, mode).map_err(worded)?))
+    }
+
+    /// Writes everything that comes, and lets it be seen. Returns how many bytes it was.
+    pub(crate) async fn take(
+        self,
+        mut bytes: impl Stream<Item = io::Result<Bytes>> + Unpin,
+    ) -> CommandResult<u64> {
+        match self {
+            Self::Open(mut file, path) => {
+                pour(bytes, &mut file).await.map_err(|error| io_failure(could_not_write(&path), error))
+            }
+            Self::Beside(mut draft) => {
+                while let Some(piece) = bytes.try_next().await? {
+                    draft.append(&piece).map_err(worded)?;
+                }
+                let n_bytes = draft.n_bytes();
+                draft.commit().map_err(worded)?;
+                Ok(n_bytes)
+            }
+        }
     }
 }
 
-impl Fresh {
-    fn place(&mut self) -> io::Result<()> {
-        if let Some(mode) = self.mode {
-            fs::set_permissions(&self.beside, fs::Permissions::from_mode(mode))?;
-        }
-        fs::rename(&self.beside, &self.target)?;
-        self.is_placed = true;
-        Ok(())
-    }
+fn could_not_write(path: &Path) -> String {
+    format!("could not write {}", path.display())
 }
 
-impl Drop for Fresh {
-    fn drop(&mut self) {
-        if !self.is_placed {
-            // What cannot be removed is named after us; there is nobody to tell.
-            fs::remove_file(&self.beside).ok();
-        }
-    }
+/// The directory that a file is in, or is to be in. It need not be readable.
+pub(super) fn open_directory_of(path: &Path) -> hostfiles::Result<OwnedFd> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(directory, flags, Mode::empty());
+    opened.map_err(|errno| hostfiles::Error::io("write", path, errno))
 }
 
 /// The file that a path means, through links at its end, whether it is there or not.
@@ -131,15 +131,12 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use sandbox::ErrorKind;
-    use tokio::io::AsyncWriteExt as _;
 
     use super::*;
 
     async fn write(path: &Path, readers: Readers) -> CommandResult<()> {
-        let mut landing = Landing::at(path, readers).await?;
-        landing.file.write_all(b"new").await?;
-        landing.file.flush().await?;
-        landing.land()
+        let bytes = futures_util::stream::iter([Ok(Bytes::from_static(b"new"))]);
+        Landing::at(path, readers).await?.take(bytes).await.map(drop)
     }
 
     fn mode(path: &Path) -> u32 {
@@ -156,8 +153,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_keeps_its_mode_and_a_fresh_one_may_be_its_owners_alone() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
         for (name, before) in [("open", 0o644), ("mine", 0o600)] {
             fs::write(at(name), "old").unwrap();
             fs::set_permissions(at(name), fs::Permissions::from_mode(before)).unwrap();
@@ -166,13 +163,13 @@ mod tests {
         }
         write(&at("secret"), Readers::Owner).await.unwrap();
         assert_eq!(mode(&at("secret")), 0o600);
-        assert_eq!(names(place.path()), ["mine", "open", "secret"]);
+        assert_eq!(names(home.path()), ["mine", "open", "secret"]);
     }
 
     #[tokio::test]
     async fn a_link_stays_and_what_it_means_is_written() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
         fs::create_dir(at("there")).unwrap();
         fs::write(at("there/old"), "old").unwrap();
         symlink("there/old", at("link")).unwrap();
@@ -188,8 +185,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_pipe_is_written_into() {
-        let place = tempfile::tempdir().unwrap();
-        let pipe = place.path().join("pipe");
+        let home = tempfile::tempdir().unwrap();
+        let pipe = home.path().join("pipe");
         let made = rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU);
         made.unwrap();
         let reading = tokio::task::spawn_blocking({
@@ -198,24 +195,24 @@ mod tests {
         });
         write(&pipe, Readers::Usual).await.unwrap();
         assert_eq!(reading.await.unwrap().unwrap(), b"new");
-        assert_eq!(names(place.path()), ["pipe"]);
+        assert_eq!(names(home.path()), ["pipe"]);
     }
 
     #[tokio::test]
     async fn what_breaks_off_leaves_what_was_there() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("file");
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("file");
         fs::write(&path, "old").unwrap();
         drop(Landing::at(&path, Readers::Usual).await.unwrap());
         assert_eq!(
-            (names(place.path()), fs::read(&path).unwrap()),
+            (names(home.path()), fs::read(&path).unwrap()),
             (vec!["file".to_owned()], b"old".to_vec())
         );
         let refused = |path: &Path| {
             let path = path.to_owned();
             async move { Landing::at(&path, Readers::Usual).await.unwrap_err().kind() }
         };
-        assert_eq!(refused(place.path()).await, Some(ErrorKind::InvalidRequest));
-        assert_eq!(refused(&place.path().join("nowhere/file")).await, Some(ErrorKind::NotFound));
+        assert_eq!(refused(home.path()).await, Some(ErrorKind::InvalidRequest));
+        assert_eq!(refused(&home.path().join("nowhere/file")).await, Some(ErrorKind::NotFound));
     }
 }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, str::FromStr};
 
 /// Where a copy comes from or goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Endpoint {
     /// In a sandbox or a volume of this name.
     Inside {
         name: String,
@@ -15,7 +15,7 @@ pub(crate) enum Place {
     Stream,
 }
 
-impl FromStr for Place {
+impl FromStr for Endpoint {
     type Err = String;
 
     /// As `scp` and `docker cp` read it: what is before the first colon is a name unless there is a slash in it.
@@ -39,12 +39,6 @@ impl FromStr for Place {
     }
 }
 
-/// The last component of a path inside, without slashes at its end.
-pub(super) fn base_name(path: &str) -> &str {
-    let trimmed = path.trim_end_matches('/');
-    trimmed.rsplit('/').next().unwrap_or(trimmed)
-}
-
 pub(super) fn join(directory: &str, name: &str) -> String {
     format!("{}/{name}", directory.trim_end_matches('/'))
 }
@@ -56,21 +50,20 @@ mod tests {
     #[test]
     fn sides_are_told_apart() {
         let inside =
-            |name: &str, path: &str| Ok(Place::Inside { name: name.to_owned(), path: path.to_owned() });
+            |name: &str, path: &str| Ok(Endpoint::Inside { name: name.to_owned(), path: path.to_owned() });
         assert_eq!("dev:/x/".parse(), inside("dev", "/x/"));
         assert_eq!("dev:/a:b".parse(), inside("dev", "/a:b"));
-        assert_eq!("-".parse(), Ok(Place::Stream));
+        assert_eq!("-".parse(), Ok(Endpoint::Stream));
         for local in ["./a:b", "/a:b", "../x", "a", "dir/x:y"] {
-            assert_eq!(local.parse(), Ok(Place::Local(PathBuf::from(local))), "{local:?}");
+            assert_eq!(local.parse(), Ok(Endpoint::Local(PathBuf::from(local))), "{local:?}");
         }
         for wrong in ["", ":/x", "dev:", "dev:relative"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<Endpoint>().is_err(), "{wrong:?}");
         }
     }
 
     #[test]
-    fn names_and_joins() {
-        assert_eq!([base_name("/a/b"), base_name("/a/b//"), base_name("/")], ["b", "b", ""]);
+    fn a_name_goes_behind_one_slash() {
         assert_eq!([join("/a/", "b"), join("/", "b")], ["/a/b", "/b"]);
     }
 }
