@@ -158,6 +158,7 @@ impl Keeper {
 
 impl Engine {
     /// Writes a call into the audit; the front end that answered it tells. Waits only while very many are on their way.
+    #[crate::boxed]
     pub async fn record_call(&self, who: &Principal, call: CallRecord) {
         let core = self.core();
         let mut new = new_call(call, core.clock.now());
@@ -171,12 +172,14 @@ impl Engine {
     }
 
     /// Writes down that someone was refused of whom nothing is known.
+    #[crate::boxed]
     pub async fn record_unknown_call(&self, call: CallRecord) {
         let core = self.core();
         core.audit.put(new_call(call, core.clock.now())).await;
     }
 
     /// Calls in order. A principal of one namespace sees the calls in it.
+    #[crate::boxed]
     pub async fn calls(&self, who: &Principal, filter: CallFilter) -> Result<Vec<Call>> {
         let core = self.core();
         core.keys.admit(who, core.clock.now())?;

@@ -75,6 +75,7 @@ fn check(spec: &ContextSpec) -> Result<()> {
 }
 
 impl Engine {
+    #[crate::boxed]
     pub async fn create_context(
         &self,
         who: &Principal,
@@ -105,6 +106,7 @@ impl Engine {
     }
 
     /// By name.
+    #[crate::boxed]
     pub async fn contexts(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<ContextView>> {
         match self.ask_guest(who, which, &Request::ContextList).await? {
             Answer(Response::Contexts { contexts }, _) => {
@@ -115,6 +117,7 @@ impl Engine {
     }
 
     /// Forgets the context's variables.
+    #[crate::boxed]
     pub async fn reset_context(
         &self,
         who: &Principal,
@@ -126,6 +129,7 @@ impl Engine {
     }
 
     /// Ends the context with whatever runs in it.
+    #[crate::boxed]
     pub async fn remove_context(
         &self,
         who: &Principal,
@@ -137,6 +141,7 @@ impl Engine {
 
     /// Branches a live context: both go on with the same variables and then apart. `force`: in spite of what would be
     /// refused (threads, shared descriptors), which then comes back as warnings.
+    #[crate::boxed]
     pub async fn fork_context(
         &self,
         who: &Principal,
@@ -154,6 +159,7 @@ impl Engine {
     }
 
     /// The languages whose programs are there.
+    #[crate::boxed]
     pub async fn languages(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<LanguageView>> {
         let plan = self.core().find_to_look(who, which).await?.status.borrow().record.plan.clone();
         let path = plan.env.get("PATH").cloned().unwrap_or_default();

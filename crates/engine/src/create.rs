@@ -63,6 +63,7 @@ impl Engine {
     }
 
     /// The same for a build too, whose sandboxes carry a label that nobody else may give.
+    #[crate::boxed]
     pub(crate) async fn create_any(
         &self,
         who: &Principal,

@@ -27,11 +27,13 @@ pub struct Engine {
 
 impl Engine {
     /// Finds out what works here and begins to take up the sandboxes of an earlier daemon; see [`Engine::settled`].
+    #[crate::boxed]
     pub async fn open(config: EngineConfig, store: Store, backend: Arc<dyn Backend>) -> Result<Self> {
         Self::open_all(config, store, vec![backend], Arc::new(SystemClock)).await
     }
 
     /// As [`Engine::open`], with time under someone else's hand.
+    #[crate::boxed]
     pub async fn open_with_clock(
         config: EngineConfig,
         store: Store,
@@ -42,6 +44,7 @@ impl Engine {
     }
 
     /// As [`Engine::open_with_clock`], over several back ends, the default first.
+    #[crate::boxed]
     pub async fn open_all(
         config: EngineConfig,
         store: Store,
@@ -86,6 +89,7 @@ impl Engine {
     }
 
     /// Finishes what is under way, lets go of every sandbox and closes the store. The sandboxes live on.
+    #[crate::boxed]
     pub async fn close(&self) {
         let drivers: Vec<_> = self.core.all();
         // One that is still being taken up has begun nothing that a next daemon could not do.
@@ -128,11 +132,13 @@ impl Engine {
 
     /// Returns when every sandbox of an earlier daemon is taken up and what was left of others is swept; until then they
     /// are listed as they were recorded, and requests to one of them wait for it.
+    #[crate::boxed]
     pub async fn settled(&self) {
         self.core.settled().await;
     }
 
     /// Whether nothing is alive and nothing is being done.
+    #[crate::boxed]
     pub async fn is_idle(&self) -> bool {
         let is_at_rest = |shared: &Arc<crate::shared::Shared>| {
             let status = shared.status.borrow();
@@ -144,11 +150,13 @@ impl Engine {
             && self.core.all().iter().all(is_at_rest)
     }
 
+    #[crate::boxed]
     pub async fn sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {
         Ok(self.core.find(who, which)?.view())
     }
 
     /// Oldest first.
+    #[crate::boxed]
     pub async fn sandboxes(&self, who: &Principal, filter: &SandboxFilter) -> Result<Vec<SandboxView>> {
         self.core.keys.admit(who, self.core.clock.now())?;
         let visible = self.core.all().into_iter().filter(|shared| who.sees(&shared.subject.namespace));

@@ -68,6 +68,7 @@ impl Engine {
     }
 
     /// The sandbox that the same request made before, or is making now.
+    #[crate::boxed]
     async fn requested(
         &self,
         who: &Principal,
@@ -83,6 +84,7 @@ impl Engine {
     }
 
     /// The sandbox of the wanted name. One that another caller is making is waited for.
+    #[crate::boxed]
     async fn made(&self, who: &Principal, identity: &SandboxIdentity) -> Result<Option<SandboxView>> {
         let Some(which) = &identity.which else { return Ok(None) };
         match self.sandbox(who, which).await {
@@ -97,6 +99,7 @@ impl Engine {
 
     /// Starts a sandbox that is stopped; `None` if there was nothing to start. A stop that is under way is waited for: an
     /// earlier call may have been answered before the sandbox that was started for it is down again.
+    #[crate::boxed]
     pub async fn ensure_running(&self, who: &Principal, which: &SandboxRef) -> Result<Option<SandboxView>> {
         let view = self.core().find_to_change(who, which).await?.view();
         let is_stopping = match view.state {
@@ -113,6 +116,7 @@ impl Engine {
     }
 
     /// As [`Engine::exec`], in a sandbox that is started first if it is stopped. Returns the sandbox if it was started.
+    #[crate::boxed]
     pub async fn exec_ensuring_running(
         &self,
         who: &Principal,

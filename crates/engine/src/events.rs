@@ -123,6 +123,7 @@ struct Reader {
 
 impl Engine {
     /// Facts from number `from` on, without gaps; `None`: only what comes from now on.
+    #[crate::boxed]
     pub async fn events(
         &self,
         who: &Principal,

@@ -155,6 +155,7 @@ impl Core {
 
 impl Engine {
     /// Makes a key. Its secret is in the answer and nowhere else.
+    #[crate::boxed]
     pub async fn create_key(&self, who: &Principal, spec: KeySpec) -> Result<NewKey> {
         who.may_manage_keys()?;
         let core = self.core();
@@ -201,6 +202,7 @@ impl Engine {
     }
 
     /// Oldest first, those that were revoked too.
+    #[crate::boxed]
     pub async fn keys(&self, who: &Principal) -> Result<Vec<KeyView>> {
         who.may_manage_keys()?;
         let mut all: Vec<_> = self.core().keys.lock().values().map(|record| record.key.clone()).collect();
@@ -209,6 +211,7 @@ impl Engine {
     }
 
     /// Ends a key, named by its id or its label, at once and for good. Revoking what is revoked is fine.
+    #[crate::boxed]
     pub async fn revoke_key(&self, who: &Principal, which: &str) -> Result<KeyView> {
         who.may_manage_keys()?;
         let core = self.core();
@@ -224,6 +227,7 @@ impl Engine {
     }
 
     /// Who holds this secret. What is wrong with a key is told only to who proved to hold it.
+    #[crate::boxed]
     pub async fn authenticate_key(&self, secret: &str) -> Result<Principal> {
         let core = self.core();
         let key = core.keys.find(secret).ok_or_else(unknown_key)?;
@@ -236,6 +240,7 @@ impl Engine {
     }
 
     /// Returns when the principal's key was revoked or has expired; never for one without a key.
+    #[crate::boxed]
     pub async fn principal_ended(&self, who: &Principal) {
         let Some(id) = &who.key else { return std::future::pending().await };
         let core = self.core();

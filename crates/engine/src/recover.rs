@@ -89,6 +89,7 @@ impl Recovery {
 }
 
 /// Makes records of everything in `home` that has a manifest and no record. Nothing is deleted.
+#[crate::boxed]
 pub async fn recover(
     home: &Path,
     store: &Store,
@@ -345,6 +346,7 @@ fn read_exec(ledger: &Ledger, sandbox: &SandboxRecord, id: ExecId) -> Result<Exe
 }
 
 /// Moves what has no record out of the way, to `lost/<stamp>/`, and ties the database to the home. What it is moved to.
+#[crate::boxed]
 pub async fn put_aside(
     home: &Path,
     store: &Store,

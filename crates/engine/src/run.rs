@@ -107,6 +107,7 @@ enum State {
 
 impl Engine {
     /// Follows an exec from its first entry to its end.
+    #[crate::boxed]
     pub async fn run_to_end(&self, who: &Principal, exec: &ExecView, options: RunOptions) -> Result<Run> {
         let RunOptions { stdin, cancelled, limit, leave_after } = options;
         let followed = Followed {
@@ -138,6 +139,7 @@ impl Engine {
     }
 
     /// Whether anything was written to the exec's stdin: whoever repeats a request must not write it again.
+    #[crate::boxed]
     pub async fn has_stdin(&self, who: &Principal, which: &SandboxRef, exec: &ExecId) -> Result<bool> {
         let mut entries = self.exec_entries(who, which, exec, 1, Follow::No).await?;
         while let Some(entry) = entries.next().await {
@@ -152,6 +154,7 @@ impl Engine {
 impl Run {
     /// The next entry; an error where one is missing, and the rest follows. `None` when following has stopped. Safe to drop and
     /// call again.
+    #[crate::boxed]
     pub async fn next(&mut self) -> Option<Result<Entry>> {
         while matches!(self.state, State::Going | State::Cancelling) {
             tokio::select! {
@@ -191,6 +194,7 @@ impl Run {
     }
 
     /// How it came to an end, after whatever [`Run::next`] has not handed over.
+    #[crate::boxed]
     pub async fn end(mut self) -> Result<RunEnd> {
         while self.next().await.is_some() {}
         Ok(match self.state {

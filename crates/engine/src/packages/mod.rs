@@ -117,6 +117,7 @@ pub struct PackageListing {
 impl Engine {
     /// Begins to install packages, and returns at once. The same packages while they are being installed, or the same request
     /// again, return the first job.
+    #[crate::boxed]
     pub async fn install_packages(
         &self,
         who: &Principal,
@@ -169,6 +170,7 @@ impl Engine {
         Ok(view(&shared, record, Log::Shown))
     }
 
+    #[crate::boxed]
     pub async fn package_job(
         &self,
         who: &Principal,
@@ -181,6 +183,7 @@ impl Engine {
     }
 
     /// Oldest first, without their logs.
+    #[crate::boxed]
     pub async fn package_jobs(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<PackageJob>> {
         let shared = self.core().find_to_look(who, which).await?;
         let records = self.job_records(&shared).await?;
@@ -188,6 +191,7 @@ impl Engine {
     }
 
     /// Returns when the job has ended, or as it is when `time` has passed.
+    #[crate::boxed]
     pub async fn wait_package_job(
         &self,
         who: &Principal,
@@ -216,6 +220,7 @@ impl Engine {
 
     /// Whether a package is there: by a job that is under way, else by looking inside. Without a manager, that of the newest
     /// job for such a package is asked first, then each that the sandbox has.
+    #[crate::boxed]
     pub async fn package_status(
         &self,
         who: &Principal,
@@ -288,6 +293,7 @@ impl Engine {
     }
 
     /// What is installed, by looking inside: of one manager, or of each that the sandbox has.
+    #[crate::boxed]
     pub async fn packages(
         &self,
         who: &Principal,

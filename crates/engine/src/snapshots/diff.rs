@@ -39,6 +39,7 @@ pub struct DiffSpec {
 
 impl Engine {
     /// Compares a sandbox's files with its image or a snapshot. What changes meanwhile may be told either way.
+    #[crate::boxed]
     pub async fn diff_sandbox(
         &self,
         who: &Principal,

@@ -49,6 +49,7 @@ pub struct ForkSpec {
 impl Engine {
     /// Makes sandboxes with the files that `which` has now, running or stopped. All of them or none; they share the files
     /// until they change them. In the order of their names. A caller who goes away before they are all there leaves none.
+    #[crate::boxed]
     pub async fn fork_sandbox(
         &self,
         who: &Principal,

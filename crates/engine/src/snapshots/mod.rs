@@ -56,6 +56,7 @@ const MAX_NAME_PART: usize = 48;
 impl Engine {
     /// Copies what a sandbox changed, running or stopped. One that runs stands still for the copy only. A caller who goes away
     /// before it is recorded leaves none.
+    #[crate::boxed]
     pub async fn create_snapshot(&self, who: &Principal, spec: SnapshotSpec) -> Result<SnapshotView> {
         let core = self.core();
         let sandbox = core.find_to_change(who, &spec.from).await?;
@@ -76,6 +77,7 @@ impl Engine {
     }
 
     /// The oldest first; those without a name too.
+    #[crate::boxed]
     pub async fn snapshots(
         &self,
         who: &Principal,
@@ -96,12 +98,14 @@ impl Engine {
         Ok(all.map(view).collect())
     }
 
+    #[crate::boxed]
     pub async fn snapshot(&self, who: &Principal, which: &SnapshotRef) -> Result<SnapshotView> {
         let snapshot = self.core().find_snapshot(who, which)?;
         Ok(self.core().snapshot_view(&snapshot))
     }
 
     /// Reads all of it, and with `parents` all beneath it, and compares that with what was recorded.
+    #[crate::boxed]
     pub async fn verify_snapshot(
         &self,
         who: &Principal,
@@ -127,6 +131,7 @@ impl Engine {
 
     /// Removes it. Refused while a sandbox or another snapshot is made on it; by force it loses its name then, and goes with
     /// the last of them.
+    #[crate::boxed]
     pub async fn remove_snapshot(
         &self,
         who: &Principal,
