@@ -17,7 +17,7 @@ use futures_util::{
 };
 use sandbox::{Error, PullPolicy, Result};
 use tokio::{sync::mpsc, time::Instant};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

@@ -14,7 +14,7 @@ use axum::{
 use engine::{ArchiveFormat, DiskUsage, Force, Freed, ImageSummary, Platform};
 use futures_util::{StreamExt as _, stream};
 use sandbox::{Error, ErrorKind, Result};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

@@ -7,7 +7,7 @@ use engine::{
 };
 use futures_util::{StreamExt as _, stream};
 use sandbox::{Change, Error, ErrorKind};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,
