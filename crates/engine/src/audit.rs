@@ -160,6 +160,7 @@ impl Keeper {
 
 impl Engine {
     /// Records a call; the front end that answered it calls this. Waits only while very many are queued.
+    #[crate::boxed]
     pub async fn record_call(&self, who: &Principal, call: CallRecord) {
         let core = self.core();
         let mut new = new_call(call, core.clock.now());
@@ -173,12 +174,14 @@ impl Engine {
     }
 
     /// Records the refusal of an unidentified caller.
+    #[crate::boxed]
     pub async fn record_unknown_call(&self, call: CallRecord) {
         let core = self.core();
         core.audit.put(new_call(call, core.clock.now())).await;
     }
 
     /// Calls in order. A principal of one namespace sees the calls in it.
+    #[crate::boxed]
     pub async fn calls(&self, who: &Principal, filter: CallFilter) -> Result<Vec<Call>> {
         let core = self.core();
         core.keys.admit(who, core.clock.now())?;

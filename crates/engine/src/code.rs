@@ -83,6 +83,7 @@ fn check(spec: &ContextSpec) -> Result<()> {
 }
 
 impl Engine {
+    #[crate::boxed]
     pub async fn create_context(
         &self,
         who: &Principal,
@@ -113,6 +114,7 @@ impl Engine {
     }
 
     /// By name.
+    #[crate::boxed]
     pub async fn contexts(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<ContextView>> {
         match self.ask_guest(who, which, &Request::ContextList).await? {
             Answer(Response::Contexts { contexts }, _) => {
@@ -123,6 +125,7 @@ impl Engine {
     }
 
     /// Forgets the context's variables.
+    #[crate::boxed]
     pub async fn reset_context(
         &self,
         who: &Principal,
@@ -134,6 +137,7 @@ impl Engine {
     }
 
     /// Ends the context and every cell in it.
+    #[crate::boxed]
     pub async fn remove_context(
         &self,
         who: &Principal,
@@ -145,6 +149,7 @@ impl Engine {
 
     /// Branches a live context: both start with the same variables and then diverge. `force`: despite hazards (threads,
     /// shared descriptors), which then become warnings.
+    #[crate::boxed]
     pub async fn fork_context(
         &self,
         who: &Principal,
@@ -162,6 +167,7 @@ impl Engine {
     }
 
     /// The languages whose programs exist inside.
+    #[crate::boxed]
     pub async fn languages(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<LanguageView>> {
         let plan = self.core().find_to_look(who, which).await?.status.borrow().record.plan.clone();
         let path = plan.env.get("PATH").cloned().unwrap_or_default();

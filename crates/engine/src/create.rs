@@ -62,6 +62,7 @@ impl Engine {
     }
 
     /// The same for builds too, whose sandboxes carry a reserved label.
+    #[crate::boxed]
     pub(crate) async fn create_any(
         &self,
         who: &Principal,

@@ -27,11 +27,13 @@ pub struct Engine {
 
 impl Engine {
     /// Probes the back end and begins to adopt the sandboxes of an earlier daemon; see [`Engine::settled`].
+    #[crate::boxed]
     pub async fn open(config: EngineConfig, store: Store, backend: Arc<dyn Backend>) -> Result<Self> {
         Self::open_all(config, store, vec![backend], Arc::new(SystemClock)).await
     }
 
     /// Like [`Engine::open`], with another clock.
+    #[crate::boxed]
     pub async fn open_with_clock(
         config: EngineConfig,
         store: Store,
@@ -42,6 +44,7 @@ impl Engine {
     }
 
     /// Like [`Engine::open_with_clock`], over several back ends, the default first.
+    #[crate::boxed]
     pub async fn open_all(
         config: EngineConfig,
         store: Store,
@@ -86,6 +89,7 @@ impl Engine {
     }
 
     /// Finishes work in progress, releases every sandbox and closes the store. The sandboxes live on.
+    #[crate::boxed]
     pub async fn close(&self) {
         let drivers: Vec<_> = self.core.all();
         // A sandbox still being adopted has begun nothing that the next daemon could not do.
@@ -128,11 +132,13 @@ impl Engine {
 
     /// Returns when every sandbox of an earlier daemon is adopted and leftovers are swept; until then they are listed
     /// as recorded, and requests to one of them wait for it.
+    #[crate::boxed]
     pub async fn settled(&self) {
         self.core.settled().await;
     }
 
     /// Whether nothing is alive and no work is in progress.
+    #[crate::boxed]
     pub async fn is_idle(&self) -> bool {
         let is_at_rest = |shared: &Arc<crate::shared::Shared>| {
             let status = shared.status.borrow();
@@ -144,11 +150,13 @@ impl Engine {
             && self.core.all().iter().all(is_at_rest)
     }
 
+    #[crate::boxed]
     pub async fn sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {
         Ok(self.core.find(who, which)?.view())
     }
 
     /// Oldest first.
+    #[crate::boxed]
     pub async fn sandboxes(&self, who: &Principal, filter: &SandboxFilter) -> Result<Vec<SandboxView>> {
         self.core.keys.admit(who, self.core.clock.now())?;
         let visible = self.core.all().into_iter().filter(|shared| who.sees(&shared.subject.namespace));

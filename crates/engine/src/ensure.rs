@@ -69,6 +69,7 @@ impl Engine {
     }
 
     /// The sandbox that the same request made before, or is making now.
+    #[crate::boxed]
     async fn requested(
         &self,
         who: &Principal,
@@ -84,6 +85,7 @@ impl Engine {
     }
 
     /// The sandbox of the requested name. Waits for one that another caller is making.
+    #[crate::boxed]
     async fn made(&self, who: &Principal, identity: &SandboxIdentity) -> Result<Option<SandboxView>> {
         let Some(which) = &identity.which else { return Ok(None) };
         match self.sandbox(who, which).await {
@@ -98,6 +100,7 @@ impl Engine {
 
     /// Starts a stopped sandbox; `None` if there was nothing to start. Waits for a stop in progress: an earlier call
     /// may have been answered before the sandbox that was started for it is down again.
+    #[crate::boxed]
     pub async fn ensure_running(&self, who: &Principal, which: &SandboxRef) -> Result<Option<SandboxView>> {
         let view = self.core().find_to_change(who, which).await?.view();
         let is_stopping = match view.state {
@@ -114,6 +117,7 @@ impl Engine {
     }
 
     /// Like [`Engine::exec`], but starts a stopped sandbox first. Returns the sandbox if it was started.
+    #[crate::boxed]
     pub async fn exec_ensuring_running(
         &self,
         who: &Principal,

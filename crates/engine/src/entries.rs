@@ -43,6 +43,7 @@ impl Engine {
     ///
     /// A follower's stream ends after `Exited`. Later output of processes left behind is read by asking again from the
     /// next number; that stream ends when nothing more can come.
+    #[crate::boxed]
     pub async fn exec_entries(
         &self,
         who: &Principal,

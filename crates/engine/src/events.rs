@@ -123,6 +123,7 @@ struct Reader {
 
 impl Engine {
     /// Events from number `from` on, without gaps; `None`: only future ones.
+    #[crate::boxed]
     pub async fn events(
         &self,
         who: &Principal,

@@ -29,6 +29,7 @@ const MAX_SHOWN_CODE_CHARS: usize = 80;
 impl Engine {
     /// Starts a command and returns as soon as it runs, or has failed to start (state `Done`, outcome `NotStarted`). A
     /// repeated `requestId` returns the exec of the first request.
+    #[crate::boxed]
     pub async fn exec(&self, who: &Principal, which: &SandboxRef, spec: ExecSpec) -> Result<ExecView> {
         spec.check().map_err(Error::from)?;
         let shared = self.core().find_to_change(who, which).await?;
@@ -38,6 +39,7 @@ impl Engine {
     }
 
     /// Oldest first.
+    #[crate::boxed]
     pub async fn execs(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<ExecView>> {
         let shared = self.core().find_to_look(who, which).await?;
         let stored = self.core().store.execs(shared.subject.id.clone()).await.map_err(error::from_store)?;
@@ -52,6 +54,7 @@ impl Engine {
         })
     }
 
+    #[crate::boxed]
     pub async fn exec_view(&self, who: &Principal, which: &SandboxRef, exec: &ExecId) -> Result<ExecView> {
         let shared = self.core().find_to_look(who, which).await?;
         let record = self.exec_record(&shared, exec).await?;
@@ -60,6 +63,7 @@ impl Engine {
 
     /// The sandbox of an exec, for callers who know only the exec. Ids are unique over all sandboxes; an exec in an
     /// invisible sandbox does not exist.
+    #[crate::boxed]
     pub async fn exec_sandbox(&self, who: &Principal, exec: &ExecId) -> Result<SandboxId> {
         // The record is stored before the exec begins.
         let record = self.core().store.exec(exec.clone()).await.map_err(error::from_store)?;
@@ -69,6 +73,7 @@ impl Engine {
     }
 
     /// Returns when the exec is done, or its current state when `time` has passed.
+    #[crate::boxed]
     pub async fn wait_exec(
         &self,
         who: &Principal,
@@ -95,6 +100,7 @@ impl Engine {
     /// Writes to the exec's stdin, and closes it if `close`. Returns the number of bytes written.
     ///
     /// The bytes are recorded in the ledger too. A caller who goes away stops the rest.
+    #[crate::boxed]
     pub async fn exec_stdin(
         &self,
         who: &Principal,
@@ -121,6 +127,7 @@ impl Engine {
         }
     }
 
+    #[crate::boxed]
     pub async fn exec_signal(
         &self,
         who: &Principal,
@@ -142,6 +149,7 @@ impl Engine {
         Ok(())
     }
 
+    #[crate::boxed]
     pub async fn exec_resize(
         &self,
         who: &Principal,

@@ -323,6 +323,7 @@ impl Engine {
     }
 
     /// Opens a stream to a port or a socket inside.
+    #[crate::boxed]
     pub async fn connect(&self, who: &Principal, which: &SandboxRef, target: Target) -> Result<PortStream> {
         match &target {
             Target::Tcp(0) => {
@@ -339,7 +340,8 @@ impl Engine {
     }
 
     /// The guest for this request, if the caller may use it.
-    async fn enter(&self, who: &Principal, which: FilesOf<'_>, request: &Request) -> Result<Entered> {
+    #[crate::boxed]
+    async fn enter<'a>(&self, who: &'a Principal, which: FilesOf<'a>, request: &Request) -> Result<Entered> {
         let properties = request.properties();
         if properties.changes {
             who.may_change()?;
@@ -386,10 +388,11 @@ impl Engine {
     }
 
     /// The guest's first answer, and the bytes that follow it.
-    async fn download(
+    #[crate::boxed]
+    async fn download<'a>(
         &self,
-        who: &Principal,
-        which: FilesOf<'_>,
+        who: &'a Principal,
+        which: FilesOf<'a>,
         request: &Request,
         length: Option<u64>,
     ) -> Result<(Answer, ByteStream)> {
@@ -403,10 +406,11 @@ impl Engine {
         Ok((Answer(answer, label), held(bytes, entered)))
     }
 
-    async fn upload(
+    #[crate::boxed]
+    async fn upload<'a>(
         &self,
-        who: &Principal,
-        which: FilesOf<'_>,
+        who: &'a Principal,
+        which: FilesOf<'a>,
         request: &Request,
         bytes: ByteStream,
         answer_within: std::time::Duration,
@@ -437,6 +441,7 @@ impl Entered {
         }
     }
 
+    #[crate::boxed]
     async fn ask(&self, request: &Request) -> Result<Answer> {
         ask(self.client(), request).await
     }

@@ -25,12 +25,14 @@ use crate::{
 
 impl Engine {
     /// All images, by their first name.
+    #[crate::boxed]
     pub async fn images(&self, who: &Principal) -> Result<Vec<ImageSummary>> {
         let mut images = self.core().images_of(who).await?.list().await.map_err(from_images)?;
         images.iter_mut().for_each(|image| hide_strangers(who, image));
         Ok(images)
     }
 
+    #[crate::boxed]
     pub async fn image(&self, who: &Principal, name: &str) -> Result<ImageDetail> {
         let mut image = self.core().images_of(who).await?.inspect(name).await.map_err(from_images)?;
         hide_strangers(who, &mut image.summary);
@@ -39,6 +41,7 @@ impl Engine {
 
     /// Pulls the image that `reference` names in its registry now. Dropping the future cancels it; downloaded data is
     /// kept.
+    #[crate::boxed]
     pub async fn pull_image(
         &self,
         who: &Principal,
@@ -102,12 +105,14 @@ impl Engine {
         self.core().images_of(who).await?.save_all(names, writer, format).await.map_err(from_images)
     }
 
+    #[crate::boxed]
     pub async fn tag_image(&self, who: &Principal, name: &str, further: &Reference) -> Result<()> {
         self.core().images_to_name(who).await?.tag(name, further).await.map_err(from_images)
     }
 
     /// Removes a name, and with the last name the image. By force even while it is in use: then it goes with its last
     /// user.
+    #[crate::boxed]
     pub async fn remove_image(&self, who: &Principal, name: &str, force: Force) -> Result<Freed> {
         let in_use = match force {
             Force::Yes => InUse::Untag,
@@ -117,10 +122,12 @@ impl Engine {
     }
 
     /// Removes every image that nobody uses.
+    #[crate::boxed]
     pub async fn prune_images(&self, who: &Principal) -> Result<Freed> {
         self.core().images_to_name(who).await?.prune().await.map_err(from_images)
     }
 
+    #[crate::boxed]
     pub async fn images_usage(&self, who: &Principal) -> Result<DiskUsage> {
         self.core().images_of(who).await?.disk_usage().await.map_err(from_images)
     }

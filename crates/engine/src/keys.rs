@@ -154,6 +154,7 @@ impl Core {
 
 impl Engine {
     /// Makes a key. Its secret is only in the answer.
+    #[crate::boxed]
     pub async fn create_key(&self, who: &Principal, spec: KeySpec) -> Result<NewKey> {
         who.may_manage_keys()?;
         let core = self.core();
@@ -200,6 +201,7 @@ impl Engine {
     }
 
     /// Oldest first, including revoked ones.
+    #[crate::boxed]
     pub async fn keys(&self, who: &Principal) -> Result<Vec<KeyView>> {
         who.may_manage_keys()?;
         let mut all: Vec<_> = self.core().keys.lock().values().map(|record| record.key.clone()).collect();
@@ -208,6 +210,7 @@ impl Engine {
     }
 
     /// Ends a key, named by its id or its label, at once and for good. Revoking it twice is fine.
+    #[crate::boxed]
     pub async fn revoke_key(&self, who: &Principal, which: &str) -> Result<KeyView> {
         who.may_manage_keys()?;
         let core = self.core();
@@ -223,6 +226,7 @@ impl Engine {
     }
 
     /// The principal with this secret. Only a caller who proved to hold a key is told what is wrong with it.
+    #[crate::boxed]
     pub async fn authenticate_key(&self, secret: &str) -> Result<Principal> {
         let core = self.core();
         let key = core.keys.find(secret).ok_or_else(unknown_key)?;
@@ -235,6 +239,7 @@ impl Engine {
     }
 
     /// Returns when the principal's key was revoked or has expired; never for one without a key.
+    #[crate::boxed]
     pub async fn principal_ended(&self, who: &Principal) {
         let Some(id) = &who.key else { return std::future::pending().await };
         let core = self.core();

@@ -57,6 +57,9 @@ pub use ::images::{
     Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,
     Mirror, Options as ImageOptions, Platform, Progress, PullOptions, Reference, Unpacker,
 };
+// A future that front ends await is boxed here. Bare, its state machine would be compiled again in every crate, and in
+// every unit of code, that awaits it. See docs/design/build-time.md.
+pub(crate) use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 pub use guest_protocol::{

@@ -32,21 +32,25 @@ pub enum Force {
 }
 
 impl Engine {
+    #[crate::boxed]
     pub async fn start_sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {
         self.command(who, which, |reply| Command::Start { reply }).await
     }
 
     /// Freezes the workload; files stay reachable.
+    #[crate::boxed]
     pub async fn pause_sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {
         self.command(who, which, |reply| Command::Pause { reply }).await
     }
 
+    #[crate::boxed]
     pub async fn resume_sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {
         self.command(who, which, |reply| Command::Resume { reply }).await
     }
 
     /// Asks the workload to end, and kills it after `grace`. Files stay. Stopping a stopped sandbox is fine; stopping
     /// again with less grace shortens the wait.
+    #[crate::boxed]
     pub async fn stop_sandbox(
         &self,
         who: &Principal,
@@ -57,6 +61,7 @@ impl Engine {
         self.command(who, which, |reply| Command::Stop { grace, reply }).await
     }
 
+    #[crate::boxed]
     pub async fn restart_sandbox(
         &self,
         who: &Principal,
@@ -68,6 +73,7 @@ impl Engine {
     }
 
     /// Deletes record, files and logs.
+    #[crate::boxed]
     pub async fn remove_sandbox(&self, who: &Principal, which: &SandboxRef, force: Force) -> Result<()> {
         // Checked before unreadable records, which have no other guard.
         who.may_change()?;
@@ -99,6 +105,7 @@ impl Engine {
     }
 
     /// Returns when the sandbox is in `state`; fails with `TimedOut`, or at once if it can no longer get there.
+    #[crate::boxed]
     pub async fn wait_sandbox(
         &self,
         who: &Principal,
@@ -144,6 +151,7 @@ impl Engine {
 
     /// Accepts no new execs, and stops when the running ones have ended. After `time` it accepts new ones again, unless
     /// another caller still waits for the drain.
+    #[crate::boxed]
     pub async fn drain_sandbox(
         &self,
         who: &Principal,
@@ -170,6 +178,7 @@ impl Engine {
 
     /// Replaces its lifetime, counted from now. Refused if it comes too late: a renewed sandbox is unchanged. A sandbox
     /// that is removed at its end can be renewed while stopped, since its time runs on.
+    #[crate::boxed]
     pub async fn renew_sandbox(
         &self,
         who: &Principal,
@@ -180,12 +189,14 @@ impl Engine {
         self.command(who, which, |reply| Command::Renew { lifetime, reply }).await
     }
 
+    #[crate::boxed]
     pub async fn usage(&self, who: &Principal, which: &SandboxRef) -> Result<Usage> {
         let shared = self.core().find_to_look(who, which).await?;
         let life = look(&shared)?;
         life.instance.usage().await.map_err(|error| error::from_backend(error, &shared.label()))
     }
 
+    #[crate::boxed]
     pub async fn processes(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<ProcessEntry>> {
         let shared = self.core().find_to_look(who, which).await?;
         let life = look(&shared)?;

@@ -89,6 +89,7 @@ impl Recovery {
 }
 
 /// Makes records for everything in `home` that has a manifest and no record. Nothing is deleted.
+#[crate::boxed]
 pub async fn recover(
     home: &Path,
     store: &Store,
@@ -345,6 +346,7 @@ fn read_exec(ledger: &Ledger, sandbox: &SandboxRecord, id: ExecId) -> Result<Exe
 }
 
 /// Moves directories without a record to `lost/<stamp>/`, and ties the database to the home. Returns their new paths.
+#[crate::boxed]
 pub async fn put_aside(
     home: &Path,
     store: &Store,

@@ -35,7 +35,19 @@ impl Engine {
         grace: Option<Duration>,
         progress: Progress,
     ) -> Result<SandboxView> {
-        let (core, request) = (self.core(), request.into());
+        self.replace(who, request.into(), earlier, grace, progress).await
+    }
+
+    #[crate::boxed]
+    async fn replace(
+        &self,
+        who: &Principal,
+        request: CreateRequest,
+        earlier: &SandboxRef,
+        grace: Option<Duration>,
+        progress: Progress,
+    ) -> Result<SandboxView> {
+        let core = self.core();
         build::check_labels(&request.spec)?;
         let turn = core.replacing.take((request.spec.namespace.clone(), request.spec.name.clone())).await;
         let Some(instead) = self.check_create(who, &request.spec, earlier, &progress).await? else {

@@ -108,6 +108,7 @@ enum State {
 
 impl Engine {
     /// Follows an exec from its first entry to its end.
+    #[crate::boxed]
     pub async fn run_to_end(&self, who: &Principal, exec: &ExecView, options: RunOptions) -> Result<Run> {
         let RunOptions { stdin, cancelled, limit, leave_after } = options;
         let followed = Followed {
@@ -139,6 +140,7 @@ impl Engine {
     }
 
     /// Whether anything was written to the exec's stdin: a repeated request must not write it again.
+    #[crate::boxed]
     pub async fn has_stdin(&self, who: &Principal, which: &SandboxRef, exec: &ExecId) -> Result<bool> {
         let mut entries = self.exec_entries(who, which, exec, 1, Follow::No).await?;
         while let Some(entry) = entries.next().await {
@@ -153,6 +155,7 @@ impl Engine {
 impl Run {
     /// The next entry; an error if one is missing, and the rest follows. `None` when following has stopped. Safe to
     /// drop and call again.
+    #[crate::boxed]
     pub async fn next(&mut self) -> Option<Result<Entry>> {
         while matches!(self.state, State::Going | State::Cancelling) {
             tokio::select! {
@@ -192,6 +195,7 @@ impl Run {
     }
 
     /// How it ended, after everything that [`Run::next`] has not returned.
+    #[crate::boxed]
     pub async fn end(mut self) -> Result<RunEnd> {
         while self.next().await.is_some() {}
         Ok(match self.state {

@@ -83,6 +83,7 @@ pub struct VolumeView {
 
 impl Engine {
     /// Makes a volume. A failure leaves nothing behind, even if the caller goes away in the middle.
+    #[crate::boxed]
     pub async fn create_volume(&self, who: &Principal, spec: VolumeSpec) -> Result<VolumeView> {
         let core = self.core();
         who.may_create_in(&spec.namespace)?;
@@ -102,6 +103,7 @@ impl Engine {
     }
 
     /// Oldest first; those of one namespace, or of all that the caller sees.
+    #[crate::boxed]
     pub async fn volumes(&self, who: &Principal, namespace: Option<&Namespace>) -> Result<Vec<VolumeView>> {
         let core = self.core();
         core.keys.admit(who, core.clock.now())?;
@@ -123,12 +125,14 @@ impl Engine {
         Ok(records.iter().zip(used).map(|(record, used)| core.volume_view(record, used)).collect())
     }
 
+    #[crate::boxed]
     pub async fn volume(&self, who: &Principal, which: &VolumeRef) -> Result<VolumeView> {
         let record = self.core().find_volume(who, which)?;
         Ok(self.core().volume_view(&record, self.core().measure_in_time(&record).await))
     }
 
     /// Removes a volume with everything in it. Refused while a sandbox mounts it, running or not.
+    #[crate::boxed]
     pub async fn remove_volume(&self, who: &Principal, which: &VolumeRef) -> Result<()> {
         who.may_change()?;
         let core = self.core();

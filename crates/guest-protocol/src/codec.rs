@@ -1,7 +1,6 @@
 //! One frame: `[length: u32 LE][kind: u8][payload]`, where length counts kind and payload.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use serde::{Serialize, de::DeserializeOwned};
 
 /// Longest frame either side may send, header not counted. Larger payloads are split, so this bounds what one hostile
 /// peer can make the other hold.
@@ -72,6 +71,31 @@ pub enum ProtocolError {
     Truncated,
 }
 
+/// What a frame may carry as JSON. Functions of this crate write and read it: serde's are generic, and would be
+/// compiled again in each crate that calls them.
+pub trait Message: Sized {
+    fn to_json(&self) -> serde_json::Result<Vec<u8>>;
+    fn from_json(json: &[u8]) -> serde_json::Result<Self>;
+}
+
+macro_rules! messages {
+    ($($message:ident),+ $(,)?) => {$(
+        impl Message for crate::$message {
+            #[inline(never)]
+            fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+                serde_json::to_vec(self)
+            }
+
+            #[inline(never)]
+            fn from_json(json: &[u8]) -> serde_json::Result<Self> {
+                serde_json::from_slice(json)
+            }
+        }
+    )+};
+}
+
+messages!(ExitReport, Failure, Hello, Incoming, Request, Response, Rich, WatchEvent);
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     pub kind: FrameKind,
@@ -85,16 +109,17 @@ impl Frame {
 
     /// Makes a frame that carries JSON. Our own messages always serialise, so a failure is a bug worth an error, not a
     /// panic.
-    pub fn json<T: Serialize>(kind: FrameKind, message: &T) -> Result<Self, ProtocolError> {
-        let payload = serde_json::to_vec(message)
-            .map_err(|source| ProtocolError::Malformed { kind, source: Some(source) })?;
-        Ok(Self::new(kind, payload))
+    pub fn json<T: Message>(kind: FrameKind, message: &T) -> Result<Self, ProtocolError> {
+        Ok(Self::new(kind, message.to_json().map_err(malformed(kind))?))
     }
 
-    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ProtocolError> {
-        serde_json::from_slice(&self.payload)
-            .map_err(|source| ProtocolError::Malformed { kind: self.kind, source: Some(source) })
+    pub fn parse<T: Message>(&self) -> Result<T, ProtocolError> {
+        T::from_json(&self.payload).map_err(malformed(self.kind))
     }
+}
+
+pub(crate) fn malformed(kind: FrameKind) -> impl FnOnce(serde_json::Error) -> ProtocolError {
+    move |source| ProtocolError::Malformed { kind, source: Some(source) }
 }
 
 /// The five bytes before a payload of `len` bytes, for senders that write payloads without copying them.

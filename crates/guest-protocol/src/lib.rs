@@ -29,7 +29,8 @@ mod rich;
 mod version;
 
 pub use codec::{
-    Decoder, Frame, FrameKind, HEADER_BYTES, MAX_DATA_BYTES, MAX_FRAME_BYTES, ProtocolError, encode, header,
+    Decoder, Frame, FrameKind, HEADER_BYTES, MAX_DATA_BYTES, MAX_FRAME_BYTES, Message, ProtocolError, encode,
+    header,
 };
 pub use event::{ExecEvent, ExitReport};
 pub use message::{

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Frame, FrameKind, ProtocolError, Request};
+use crate::{Frame, FrameKind, ProtocolError, Request, codec::malformed};
 
 /// Grows by one when a message is added; [`Request::since`] has the version of each.
 pub const PROTOCOL_VERSION: u32 = 3;
@@ -77,12 +77,15 @@ struct HostVersion {
 impl Frame {
     /// A request, with the version of the host that sends it.
     pub fn request(request: &Request) -> Result<Self, ProtocolError> {
-        Self::json(FrameKind::Request, &Stated { version: PROTOCOL_VERSION, request })
+        let stated = Stated { version: PROTOCOL_VERSION, request };
+        let payload = serde_json::to_vec(&stated).map_err(malformed(FrameKind::Request))?;
+        Ok(Self::new(FrameKind::Request, payload))
     }
 
     /// The version to use with the host that sent this request.
     pub fn agree_with_host(&self) -> Result<Result<u32, VersionMismatch>, ProtocolError> {
-        let newest = self.parse::<HostVersion>()?.version.unwrap_or(UNSTATED_VERSION);
+        let stated: HostVersion = serde_json::from_slice(&self.payload).map_err(malformed(self.kind))?;
+        let newest = stated.version.unwrap_or(UNSTATED_VERSION);
         // A host enforces its own oldest version: it hears ours first.
         Ok(agree(OLDEST_VERSION, newest))
     }

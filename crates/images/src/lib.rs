@@ -20,6 +20,9 @@ mod registry;
 mod store;
 mod unpack;
 
+// A future that the engine awaits is boxed here, so that it is compiled here and only here: docs/design/build-time.md.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use crate::{
     config::ImageConfig,
     digest::Digest,

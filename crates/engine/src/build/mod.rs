@@ -135,6 +135,7 @@ pub struct BuiltImage {
 impl Engine {
     /// Builds an image from a Dockerfile and the tar of its context. A caller who goes away ends it. However it ends, nothing
     /// is left but layers for the next build.
+    #[crate::boxed]
     pub async fn build_image(
         &self,
         who: &Principal,

@@ -119,6 +119,7 @@ pub struct PackageListing {
 impl Engine {
     /// Begins to install packages, and returns at once. A request for packages that are being installed, or a repeated
     /// request, returns the first job.
+    #[crate::boxed]
     pub async fn install_packages(
         &self,
         who: &Principal,
@@ -171,6 +172,7 @@ impl Engine {
         Ok(view(&shared, record, Log::Shown))
     }
 
+    #[crate::boxed]
     pub async fn package_job(
         &self,
         who: &Principal,
@@ -183,6 +185,7 @@ impl Engine {
     }
 
     /// Oldest first, without their logs.
+    #[crate::boxed]
     pub async fn package_jobs(&self, who: &Principal, which: &SandboxRef) -> Result<Vec<PackageJob>> {
         let shared = self.core().find_to_look(who, which).await?;
         let records = self.job_records(&shared).await?;
@@ -190,6 +193,7 @@ impl Engine {
     }
 
     /// Returns when the job has ended, or its current state when `time` has passed.
+    #[crate::boxed]
     pub async fn wait_package_job(
         &self,
         who: &Principal,
@@ -218,6 +222,7 @@ impl Engine {
 
     /// Whether a package is installed: by a job in progress, else by looking inside. Without a manager, that of the
     /// newest job for such a package is asked first, then each that the sandbox has.
+    #[crate::boxed]
     pub async fn package_status(
         &self,
         who: &Principal,
@@ -290,6 +295,7 @@ impl Engine {
     }
 
     /// The installed packages, by looking inside: of one manager, or of each that the sandbox has.
+    #[crate::boxed]
     pub async fn packages(
         &self,
         who: &Principal,

@@ -40,6 +40,7 @@ pub struct DiffSpec {
 impl Engine {
     /// Compares a sandbox's files with its image or a snapshot. A file that changes meanwhile may be reported either
     /// way.
+    #[crate::boxed]
     pub async fn diff_sandbox(
         &self,
         who: &Principal,

@@ -49,6 +49,7 @@ pub struct ForkSpec {
 impl Engine {
     /// Makes sandboxes with the current files of `which`, running or stopped. All of them or none; they share the files
     /// until they change them. In the order of their names. If the caller goes away before all exist, none are left.
+    #[crate::boxed]
     pub async fn fork_sandbox(
         &self,
         who: &Principal,

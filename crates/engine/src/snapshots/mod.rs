@@ -56,6 +56,7 @@ const MAX_NAME_PART: usize = 48;
 impl Engine {
     /// Copies the changes of a sandbox, running or stopped. A running one stands still only for the copy. If the caller
     /// goes away before it is recorded, none is left.
+    #[crate::boxed]
     pub async fn create_snapshot(&self, who: &Principal, spec: SnapshotSpec) -> Result<SnapshotView> {
         let core = self.core();
         let sandbox = core.find_to_change(who, &spec.from).await?;
@@ -76,6 +77,7 @@ impl Engine {
     }
 
     /// The oldest first, including unnamed ones.
+    #[crate::boxed]
     pub async fn snapshots(
         &self,
         who: &Principal,
@@ -96,12 +98,14 @@ impl Engine {
         Ok(all.map(view).collect())
     }
 
+    #[crate::boxed]
     pub async fn snapshot(&self, who: &Principal, which: &SnapshotRef) -> Result<SnapshotView> {
         let snapshot = self.core().find_snapshot(who, which)?;
         Ok(self.core().snapshot_view(&snapshot))
     }
 
     /// Reads all of it, and with `parents` all beneath it, and compares that with the record.
+    #[crate::boxed]
     pub async fn verify_snapshot(
         &self,
         who: &Principal,
@@ -127,6 +131,7 @@ impl Engine {
 
     /// Removes it. Refused while a sandbox or another snapshot is made on it; by force it then loses its name, and is
     /// removed with the last of them.
+    #[crate::boxed]
     pub async fn remove_snapshot(
         &self,
         who: &Principal,

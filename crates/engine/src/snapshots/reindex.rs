@@ -18,6 +18,7 @@ pub struct Reindexed {
 
 impl Engine {
     /// Makes records for all snapshots on disk that have none.
+    #[crate::boxed]
     pub async fn reindex_snapshots(&self, who: &Principal) -> Result<Reindexed> {
         who.may_change()?;
         let core = self.core();

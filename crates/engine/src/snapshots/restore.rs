@@ -23,6 +23,7 @@ pub struct RestoreSpec {
 
 impl Engine {
     /// Makes a sandbox from a snapshot: its files, its environment, user and working directory, and its limits.
+    #[crate::boxed]
     pub async fn restore_snapshot(
         &self,
         who: &Principal,

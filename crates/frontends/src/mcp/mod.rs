@@ -48,6 +48,7 @@ use std::{
 };
 
 use engine::Engine;
+use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
 pub use self::{
@@ -150,6 +151,8 @@ impl Mcp {
 
     /// Goes on with something after its call was answered.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // Boxed, so that tokio's task is compiled once and not for each future.
+        let task: BoxFuture<'static, ()> = Box::pin(task);
         self.shared.background.spawn(task);
     }
 

@@ -7,7 +7,7 @@ use engine::{BuildSpec, DockerfileSource, PullEvent, QUEUED_BUILD_EVENTS};
 use futures_util::FutureExt as _;
 use sandbox::{Error, PullPolicy, Result};
 use tokio::sync::mpsc;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

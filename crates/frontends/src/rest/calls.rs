@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use engine::CallFilter;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

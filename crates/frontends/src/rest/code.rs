@@ -14,7 +14,7 @@ use futures_util::{
     stream::{self as streams, BoxStream},
 };
 use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, RequestId, Result};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State, http::StatusCode};
 use engine::{ContextSpec, Made};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

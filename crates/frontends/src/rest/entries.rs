@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use engine::{Entry, Follow};
 use futures_util::{StreamExt, stream::BoxStream};
 use sandbox::{Error, Result};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

@@ -3,7 +3,7 @@
 use axum::{Extension, extract::State, http::HeaderMap, response::Response};
 use engine::Follow;
 use futures_util::StreamExt;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{Extension, Json, body::Body, extract::State, http::StatusCode};
 use engine::SignalScope;
 use sandbox::{Error, TerminalSize};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

@@ -9,7 +9,7 @@ use axum::{
 };
 use engine::{SandboxRef, WatchKind, WriteOptions};
 use futures_util::StreamExt;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

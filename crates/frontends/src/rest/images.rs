@@ -13,7 +13,7 @@ use axum::{
 };
 use engine::{ArchiveFormat, DiskUsage, Force, Freed, ImageSummary, Platform};
 use sandbox::{Error, Result};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

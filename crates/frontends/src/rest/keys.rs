@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{Extension, Json, extract::State, http::StatusCode};
 use engine::NewKey;
 use sandbox::{Error, KeySpec, Namespace};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

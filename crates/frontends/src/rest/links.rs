@@ -10,7 +10,7 @@ use axum::{
 };
 use engine::{LinkTarget, MAX_LINK_TTL, OpenLink};
 use sandbox::{Error, ErrorKind, FileKind};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

@@ -5,6 +5,10 @@
 //! engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP share in
 //! [`crate::http`].
 
+// First, for its macro.
+#[macro_use]
+mod routes;
+
 mod builds;
 mod calls;
 mod code;

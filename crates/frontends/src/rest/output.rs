@@ -8,7 +8,7 @@ use bytes::Bytes;
 use engine::{Engine, Entry, EntryBody, ExecView, Follow, Principal, RunEnd, RunOptions, SandboxRef};
 use futures_util::{StreamExt, stream::BoxStream};
 use sandbox::Result;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{Json, extract::State, http::StatusCode};
 use sandbox::{Error, PackageSpec};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

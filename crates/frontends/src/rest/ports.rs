@@ -16,7 +16,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use sandbox::Error;
 use tokio_util::sync::CancellationToken;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{Rest, extract::Ask, v1};
 use crate::http::{ActivityGuard, Refusal, StreamLease, StreamPlace};

@@ -11,7 +11,7 @@ use axum::{
 use engine::{Force, Principal, SandboxFilter, SandboxView};
 use sandbox::{Error, Lifetime, Namespace, SandboxName, SandboxSpec, SandboxState, Usage};
 use serde::Deserialize;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

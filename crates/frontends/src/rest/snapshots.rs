@@ -6,7 +6,7 @@ use engine::{
     SnapshotFate, SnapshotSpec, SnapshotView,
 };
 use sandbox::Change;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

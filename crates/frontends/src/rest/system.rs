@@ -2,7 +2,7 @@
 
 use axum::{Extension, Json, extract::State};
 use engine::Principal;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{Rest, extract::Caller, v1};
 

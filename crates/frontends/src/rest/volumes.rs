@@ -3,7 +3,7 @@
 use axum::{Json, body::Body, extract::State, http::StatusCode, response::Response};
 use engine::{VolumeRef, WriteOptions};
 use sandbox::VolumeSpec;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,

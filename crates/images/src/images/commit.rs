@@ -73,6 +73,7 @@ struct OriginFile {
 impl Images {
     /// Makes an image of the layers of `base`, or of none, and one more on top: an uncompressed tar as OCI has it. The
     /// same input gives the same image. A failure leaves nothing behind.
+    #[crate::boxed]
     pub async fn commit(
         &self,
         base: Option<&Image>,
@@ -89,6 +90,7 @@ impl Images {
     }
 
     /// The image that was made under this key, if it is still here; this counts as a use of it.
+    #[crate::boxed]
     pub async fn built(&self, key: &Digest) -> Result<Option<Image>> {
         let key = key.clone();
         self.blocking(move |inner| {
@@ -103,6 +105,7 @@ impl Images {
     }
 
     /// Of an image whose writer may have said nothing, or nonsense.
+    #[crate::boxed]
     pub async fn origin(&self, image: &Image) -> Result<Origin> {
         let image = image.clone();
         self.blocking(move |inner| {

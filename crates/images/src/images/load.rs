@@ -55,13 +55,14 @@ impl Images {
         archive: impl Read + Send + 'static,
         platform: impl Into<Option<Platform>>,
     ) -> Result<Vec<Image>> {
-        let loaded = self.load_all(archive, platform.into()).await;
+        let loaded = self.load_all(Box::new(archive), platform.into()).await;
         self.clear_if_full(loaded).await
     }
 
+    #[crate::boxed]
     async fn load_all(
         &self,
-        archive: impl Read + Send + 'static,
+        archive: Box<dyn Read + Send>,
         platform: Option<Platform>,
     ) -> Result<Vec<Image>> {
         let loaded = self.blocking(move |inner| inner.load(archive, platform.as_ref())).await?;
@@ -88,13 +89,14 @@ impl Images {
         name: Reference,
     ) -> Result<Image> {
         name.check_as_name()?;
+        let root: Box<dyn Read + Send> = Box::new(root);
         let imported = self.blocking(move |inner| inner.import(root, &config, &platform, name)).await;
         self.clear_if_full(imported).await
     }
 }
 
 impl Inner {
-    fn load(&self, archive: impl Read + Send, platform: Option<&Platform>) -> Result<Vec<Loaded>> {
+    fn load(&self, archive: Box<dyn Read + Send>, platform: Option<&Platform>) -> Result<Vec<Loaded>> {
         let staged = Members::of(self, archive)?;
         // Newer versions of docker write both; the layout has the digests that a registry knows.
         let loaded = if staged.has("index.json") && staged.has("oci-layout") {
@@ -254,7 +256,7 @@ impl Inner {
 
     fn import(
         &self,
-        root: impl Read + Send,
+        root: Box<dyn Read + Send>,
         config: &ImageConfig,
         platform: &Platform,
         name: Reference,
@@ -269,7 +271,7 @@ impl Inner {
 
     fn import_through(
         &self,
-        mut root: impl Read + Send,
+        mut root: Box<dyn Read + Send>,
         file: File,
         path: &Path,
         config: &ImageConfig,

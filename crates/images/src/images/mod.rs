@@ -73,6 +73,7 @@ pub enum InUse {
 
 impl Images {
     /// Opens the store in `root/images` and `root/layers`, and removes whatever a crash left there.
+    #[crate::boxed]
     pub async fn open(root: &Path, options: Options) -> Result<Self> {
         let options = Arc::new(options);
         let root = root.to_owned();
@@ -116,6 +117,7 @@ impl Images {
     }
 
     /// The image called `name`, which counts as a use of it.
+    #[crate::boxed]
     pub async fn get(&self, name: &str) -> Result<Image> {
         let name = name.to_owned();
         self.blocking(move |inner| {
@@ -126,16 +128,19 @@ impl Images {
     }
 
     /// All images, by their first name.
+    #[crate::boxed]
     pub async fn list(&self) -> Result<Vec<ImageSummary>> {
         self.blocking(Inner::summaries).await
     }
 
+    #[crate::boxed]
     pub async fn inspect(&self, name: &str) -> Result<ImageDetail> {
         let name = name.to_owned();
         self.blocking(move |inner| inner.detail(&name)).await
     }
 
     /// Gives the image a further name, which it takes from any other image.
+    #[crate::boxed]
     pub async fn tag(&self, name: &str, further: &Reference) -> Result<()> {
         if further.digest().is_some() {
             return Err(Error::invalid(format!("{further} has a digest, and so cannot be given as a name")));
@@ -154,12 +159,14 @@ impl Images {
     }
 
     /// Takes a name away; with its last one, or when it was named by digest, the image goes.
+    #[crate::boxed]
     pub async fn remove(&self, name: &str, in_use: InUse) -> Result<Freed> {
         let name = name.to_owned();
         self.blocking(move |inner| inner.remove(&name, in_use)).await
     }
 
     /// Removes every image that nobody uses, and interrupted downloads.
+    #[crate::boxed]
     pub async fn prune(&self) -> Result<Freed> {
         self.blocking(|inner| {
             let mut freed = inner.store.evict(|| Ok(false))?;
@@ -172,10 +179,12 @@ impl Images {
 
     /// Removes images that have lost their last name and their last user, and downloads that were broken off days ago.
     /// To be called when users have gone; quick when there is nothing to do.
+    #[crate::boxed]
     pub async fn collect(&self) -> Result<Freed> {
         self.blocking(|inner| inner.store.collect_nameless()).await
     }
 
+    #[crate::boxed]
     pub async fn disk_usage(&self) -> Result<DiskUsage> {
         self.blocking(Inner::disk_usage).await
     }

@@ -47,6 +47,7 @@ impl Images {
     ///
     /// May be given up at any time by dropping the future: what was downloaded is gone on with by the next pull of it,
     /// in this process or the next. Two pulls of one layer share its download.
+    #[crate::boxed]
     pub async fn pull(
         &self,
         reference: &Reference,

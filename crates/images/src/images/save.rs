@@ -47,6 +47,7 @@ impl Images {
         writer: impl Write + Send + 'static,
         format: Format,
     ) -> Result<()> {
+        let writer: Box<dyn Write + Send> = Box::new(writer);
         let names: Vec<String> = names.iter().map(|name| name.as_ref().to_owned()).collect();
         self.blocking(move |inner| inner.save(&inner.wanted(&names)?, writer, format)).await
     }
@@ -58,6 +59,7 @@ impl Images {
         writer: impl Write + Send + 'static,
         format: Format,
     ) -> Result<()> {
+        let writer: Box<dyn Write + Send> = Box::new(writer);
         let names = image.names.iter().cloned().collect();
         self.blocking(move |inner| inner.save(&[SavedImage { image, names }], writer, format)).await
     }
@@ -79,7 +81,7 @@ impl Inner {
         Ok(all)
     }
 
-    fn save(&self, images: &[SavedImage], writer: impl Write, format: Format) -> Result<()> {
+    fn save(&self, images: &[SavedImage], writer: Box<dyn Write + Send>, format: Format) -> Result<()> {
         let recorded: Vec<_> = images
             .iter()
             .map(|wanted| Ok((wanted, self.known(&wanted.image.digest)?)))

@@ -48,6 +48,17 @@ impl Engine {
         name: Option<SnapshotName>,
         archive: impl Read + Send + 'static,
     ) -> Result<SnapshotView> {
+        self.load_from(who, namespace, name, Box::new(archive)).await
+    }
+
+    #[crate::boxed]
+    async fn load_from(
+        &self,
+        who: &Principal,
+        namespace: &Namespace,
+        name: Option<SnapshotName>,
+        archive: Box<dyn Read + Send>,
+    ) -> Result<SnapshotView> {
         who.may_create_in(namespace)?;
         let core = self.core();
         core.keys.admit(who, core.clock.now())?;
@@ -92,7 +103,7 @@ enum Taken {
 }
 
 impl Loader {
-    async fn load(self, archive: impl Read + Send + 'static) -> Result<Hold> {
+    async fn load(self, archive: Box<dyn Read + Send>) -> Result<Hold> {
         let reader = self.clone();
         let read = spawn_blocking(move || {
             let mut taken = Vec::new();

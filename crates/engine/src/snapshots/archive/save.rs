@@ -40,6 +40,18 @@ impl Engine {
         writer: impl Write + Send + 'static,
         options: SaveOptions,
     ) -> Result<Vec<String>> {
+        let writer: Box<dyn Write + Send> = Box::new(writer);
+        self.save_to(who, which, writer, options).await
+    }
+
+    #[crate::boxed]
+    async fn save_to(
+        &self,
+        who: &Principal,
+        which: &SnapshotRef,
+        writer: Box<dyn Write + Send>,
+        options: SaveOptions,
+    ) -> Result<Vec<String>> {
         let core = Arc::clone(self.core());
         let top = core.find_snapshot(who, which)?;
         let mut warnings = Vec::new();
