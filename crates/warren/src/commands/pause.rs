@@ -3,7 +3,7 @@
 use super::{Context, targets};
 use crate::error::CommandResult;
 
-/// Freeze every process of a sandbox
+/// Pause sandboxes: freeze all their processes
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Names or ids

@@ -3,7 +3,7 @@
 use super::{Context, targets};
 use crate::error::CommandResult;
 
-/// Let paused sandboxes go on
+/// Resume paused sandboxes
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Names or ids

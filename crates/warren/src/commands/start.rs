@@ -3,7 +3,7 @@
 use super::{Context, targets};
 use crate::error::CommandResult;
 
-/// Start stopped sandboxes again, with their files
+/// Start stopped sandboxes with their files
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Names or ids
