@@ -1,4 +1,4 @@
-//! From what went wrong below to what a caller is told: one table for each neighbour.
+//! Converts errors of the lower layers into errors for callers: one table for each layer.
 
 use std::{fmt::Display, path::Path};
 
@@ -10,7 +10,7 @@ use store::{LedgerError, StoreError};
 
 use crate::client::GuestError;
 
-/// Longest text of a guest's that is shown to a caller. Guests are hostile; their messages are for people.
+/// Longest text from a guest that is shown to a caller. Guests are hostile.
 const MAX_GUEST_MESSAGE_CHARS: usize = 1024;
 
 pub(crate) fn from_store(error: StoreError) -> Error {
@@ -40,9 +40,10 @@ pub(crate) fn from_ledger(error: LedgerError) -> Error {
         LedgerError::NoSpace { path } => {
             (ErrorKind::Unavailable, Some(format!("Free space in {}.", parent_of(path))))
         }
-        LedgerError::Damaged { .. } => {
-            (ErrorKind::Internal, Some("Read on from a later entry; the others are not affected.".to_owned()))
-        }
+        LedgerError::Damaged { .. } => (
+            ErrorKind::Internal,
+            Some("Continue from a later entry; the others are not affected.".to_owned()),
+        ),
         LedgerError::TooLong { .. } => (ErrorKind::InvalidRequest, Some("Send less at once.".to_owned())),
         LedgerError::Busy { .. } => (ErrorKind::Internal, None),
         LedgerError::Io { .. } => (ErrorKind::Unavailable, None),
@@ -50,11 +51,11 @@ pub(crate) fn from_ledger(error: LedgerError) -> Error {
     Error::new(kind, error.to_string()).with_next(hint.map(Next::Advice)).with_source(error)
 }
 
-/// Not all that an exec printed came into its ledger.
+/// Some output of an exec was not written to its ledger.
 pub(crate) fn lost_output(exec: &sandbox::ExecId, n_lost: u64) -> Error {
     let message =
-        format!("{n_lost} pieces of what exec {exec} printed are lost: they could not be written down");
-    Error::new(ErrorKind::Internal, message).with_hint("Run it again if its whole output matters.")
+        format!("{n_lost} pieces of the output of exec {exec} are lost: they could not be written to disk");
+    Error::new(ErrorKind::Internal, message).with_hint("Run it again if you need the whole output.")
 }
 
 pub(crate) fn from_backend(error: BackendError, subject: &Subject) -> Error {
@@ -71,9 +72,9 @@ pub(crate) fn from_backend(error: BackendError, subject: &Subject) -> Error {
     Error::new(kind, format!("{subject}: {error}")).with_next(next).with_source(error)
 }
 
-/// What a back end does without.
+/// A feature that a back end does not have.
 pub(crate) fn not_had(backend: BackendKind, what: Capability) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("the back end {backend} has no {what}"))
+    Error::new(ErrorKind::Unsupported, format!("the back end {backend} does not support {what}"))
         .about(Thing::Backend, backend.as_str())
         .with_next((backend != BackendKind::Namespace).then_some(Next::UseBackend(BackendKind::Namespace)))
 }
@@ -83,24 +84,24 @@ pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {
         GuestError::Refused(failure) => from_failure(failure, subject),
         GuestError::Source(error) => error,
         GuestError::RequestTooLong { len } => {
-            Error::invalid(format!("the request has {len} bytes as JSON; at most {MAX_FRAME_BYTES} fit"))
-                .with_hint("Shorten the command or its environment; put long text into a file.")
+            Error::invalid(format!("the request has {len} bytes as JSON; the limit is {MAX_FRAME_BYTES}"))
+                .with_hint("Shorten the command or its environment; write long text to a file.")
         }
         GuestError::Connect(error) => from_backend(error, subject),
         GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. } => {
             Error::new(ErrorKind::Unavailable, format!("{subject} does not answer: {error}"))
-                .with_hint(format!("Look at {subject} and restart it if it stays silent."))
+                .with_hint(format!("Inspect {subject}, and restart it if it still does not answer."))
                 .with_source(error)
         }
         GuestError::Foreign(_) | GuestError::TooOld { .. } => Error::new(
             ErrorKind::Unsupported,
             format!("{subject} was started by another version of Warren: {error}"),
         )
-        .with_hint(format!("Stop {subject} and start it again; its files stay."))
+        .with_hint(format!("Stop {subject} and start it again; its files are kept."))
         .with_source(error),
         GuestError::Protocol(_) | GuestError::Nonsense(_) => {
-            Error::new(ErrorKind::Internal, format!("{subject} gave an answer that cannot be read: {error}"))
-                .with_hint(format!("Restart {subject}: what runs in it may have tampered with it."))
+            Error::new(ErrorKind::Internal, format!("{subject} sent an invalid answer: {error}"))
+                .with_hint(format!("Restart {subject}: a program in it may have tampered with it."))
                 .with_source(error)
         }
     }
@@ -117,18 +118,17 @@ fn from_failure(failure: Failure, subject: &Subject) -> Error {
         FailureKind::Unsupported => ErrorKind::Unsupported,
         FailureKind::Internal => ErrorKind::Internal,
     };
-    let next = (failure.kind == FailureKind::LimitReached).then(|| {
-        Next::Advice(format!("Free what is used up inside {subject}, or create one with higher limits."))
-    });
+    let next = (failure.kind == FailureKind::LimitReached)
+        .then(|| Next::Advice(format!("Free resources inside {subject}, or create one with higher limits.")));
     Error::new(kind, readable(&failure.message)).with_next(next).with_source(failure)
 }
 
-/// Text from a guest, fit to be shown: no control characters, not endless.
+/// Text from a guest, safe to show: without control characters, and of bounded length.
 pub(crate) fn readable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_GUEST_MESSAGE_CHARS).collect()
 }
 
-/// Refuses an action that the lifecycle does not allow now, and says what would.
+/// Refuses an action that the lifecycle does not allow in this state, and names the next step.
 pub(crate) fn wrong_state(sandbox: &Subject, state: SandboxState, action: Action) -> Error {
     let name = sandbox.name.clone();
     let next = match (state, action) {
@@ -144,8 +144,8 @@ pub(crate) fn wrong_state(sandbox: &Subject, state: SandboxState, action: Action
         (SandboxState::Running | SandboxState::Paused, _) => Next::Inspect(name),
     };
     let message = match action {
-        Action::Exec | Action::Files => format!("{sandbox} is {state}, and has to run for this"),
-        _ => format!("{sandbox} is {state}: {action} is not possible now"),
+        Action::Exec | Action::Files => format!("{sandbox} is {state}, but must be running for this"),
+        _ => format!("cannot {action} {sandbox}: it is {state}"),
     };
     Error::new(ErrorKind::WrongState, message)
         .about(sandbox.what, &sandbox.name)
@@ -161,7 +161,8 @@ pub(crate) fn no_such_exec(exec: impl Display, sandbox: &Subject) -> Error {
     no_such_session(&exec).reworded(|words| format!("{words} in {sandbox}"))
 }
 
-/// As [`no_such_exec`], where the caller named no sandbox: the same words whether it never was or is someone else's.
+/// Like [`no_such_exec`], for a caller who named no sandbox: the same message whether the exec never existed or belongs
+/// to someone else.
 pub(crate) fn no_such_session(exec: impl Display) -> Error {
     Error::no_such(Thing::Exec, exec.to_string())
 }
@@ -170,7 +171,7 @@ pub(crate) fn no_such_session(exec: impl Display) -> Error {
 pub(crate) fn from_io(what: &str, path: &Path, source: std::io::Error) -> Error {
     let hint = match source.kind() {
         std::io::ErrorKind::NotFound => {
-            Some(format!("Put the directory {} back, or restart the daemon.", parent_of(path)))
+            Some(format!("Restore the directory {}, or restart the daemon.", parent_of(path)))
         }
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
             Some(format!("Free space in {}.", parent_of(path)))
@@ -189,7 +190,7 @@ fn parent_of(path: &Path) -> std::path::Display<'_> {
 }
 
 pub(crate) fn closing() -> Error {
-    Error::new(ErrorKind::Unavailable, "the daemon is closing").with_next(Next::Retry)
+    Error::new(ErrorKind::Unavailable, "the daemon is shutting down").with_next(Next::Retry)
 }
 
 #[cfg(test)]

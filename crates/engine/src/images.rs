@@ -255,7 +255,7 @@ impl Core {
         match loaded.iter().any(|image| image.digest.as_str() == digest) {
             true => Ok(()),
             false => {
-                Err(Error::invalid(format!("the archive says that image {digest} is inside, and it is not")))
+                Err(Error::invalid(format!("image {digest} is listed in the archive but missing from it")))
             }
         }
     }
@@ -306,7 +306,7 @@ fn from_registry(error: ::images::Error) -> Error {
     let is_missing = matches!(error, ::images::Error::NotFound { .. });
     let error = from_images(error);
     match is_missing {
-        true => error.with_hint("Check the image's name and tag: the registry has none such."),
+        true => error.with_hint("Check the image's name and tag: the registry does not have it."),
         false => error,
     }
 }
@@ -327,20 +327,20 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         }
         E::Unauthorized { .. } => (
             ErrorKind::Denied,
-            "Check the name: registries say the same of images that do not exist. Or give a username and a password: keys use the daemon's own login only at registries that images.registries lists.",
+            "Check the name: registries answer the same for images that do not exist. Or give a username and a password: keys use the daemon's own login only for registries listed in images.registries.",
         ),
         E::Denied { .. } => (
             ErrorKind::Denied,
-            "Use a public registry, or have the daemon's operator name this one in its configuration (images.registries).",
+            "Use a public registry, or ask the daemon's operator to add this one to its configuration (images.registries).",
         ),
         E::RateLimited { .. } => {
             (ErrorKind::LimitReached, "Try again later, log in to the registry, or use a mirror.")
         }
         E::Unavailable { .. } => (
             ErrorKind::Unavailable,
-            "Check the registry's name and the network, then try again: what was downloaded is kept.",
+            "Check the registry's name and the network, then try again; the download resumes where it stopped.",
         ),
-        E::TimedOut { .. } => (ErrorKind::TimedOut, "Try again: what was downloaded is kept."),
+        E::TimedOut { .. } => (ErrorKind::TimedOut, "Try again; the download resumes where it stopped."),
         E::Corrupt { .. } | E::Refused { .. } => {
             (ErrorKind::InvalidRequest, "The image or archive is damaged or hostile; get it from elsewhere.")
         }
@@ -348,17 +348,16 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         E::InUse { .. } => {
             return told(ErrorKind::WrongState).with_next(Next::RemoveUsers(Thing::Image)).with_source(error);
         }
-        E::NoSpace { .. } => (
-            ErrorKind::Unavailable,
-            "Free space on the disk, or prune images and snapshots that are not needed.",
-        ),
+        E::NoSpace { .. } => {
+            (ErrorKind::Unavailable, "Free disk space, or prune images and snapshots you no longer need.")
+        }
         E::NoImages => (
             ErrorKind::Unsupported,
-            "It is no image archive; a root file system in a tar becomes an image by an import.",
+            "This is not an image archive; import the tar of a root file system instead.",
         ),
         E::Compression { .. } => (ErrorKind::Unsupported, "Compress it with gzip or zstd, or not at all."),
         E::Unsupported { .. } => (ErrorKind::Unsupported, "Use another image, or another platform of it."),
-        E::Io { .. } => (ErrorKind::Unavailable, "Look at the daemon's data directory and its log."),
+        E::Io { .. } => (ErrorKind::Unavailable, "Check the daemon's data directory and its log."),
     };
     told(kind).with_hint(hint).with_source(error)
 }

@@ -92,7 +92,7 @@ impl LinkSecret {
         });
         Self(loaded.unwrap_or_else(|error| {
             tracing::warn!(
-                "the secret of links cannot be kept in {}: {error}; links end with this daemon",
+                "cannot store the secret for links in {}: {error}; links will stop working when this daemon stops",
                 path.display()
             );
             random().unwrap_or_else(|error| {
@@ -223,8 +223,9 @@ fn check_target(target: &LinkTarget) -> Result<()> {
 
 /// The same words for what was never made, what is gone and whose key has ended.
 fn no_such_link() -> Error {
-    Error::not_found("there is no such link")
-        .with_hint("A link ends with its time, its sandbox and the key that asked for it. Ask for a new one.")
+    Error::not_found("no such link").with_hint(
+        "A link ends when it expires, or with its sandbox or the key that created it. Ask for a new one.",
+    )
 }
 
 /// What a token says.

@@ -82,7 +82,7 @@ impl Recovery {
             warnings.push(format!("{} has no record and is left alone: {reason}", path.display()));
         }
         if !self.unknown.is_empty() {
-            warnings.push("`warren doctor --recover` puts aside what has no record".to_owned());
+            warnings.push("`warren doctor --recover` moves files without a record aside".to_owned());
         }
         warnings
     }
@@ -134,7 +134,7 @@ fn unrecorded<T: Described>(home: &Path, known: &BTreeSet<T::Id>, recovery: &mut
 fn unknown<T: Described>(found: Found<T>, error: &io::Error) -> Unknown {
     let reason = match error.kind() {
         io::ErrorKind::NotFound => NO_MANIFEST.to_owned(),
-        _ => format!("its manifest cannot be read: {error}"),
+        _ => format!("cannot read its manifest: {error}"),
     };
     Unknown { path: found.directory, reason }
 }
@@ -205,7 +205,7 @@ async fn put_sandbox(
     }
     Err(sandbox::Error::new(
         sandbox::ErrorKind::Internal,
-        format!("no name was found for {}, which was called {name}", record.id),
+        format!("could not find a free name for {}, which was called {name}", record.id),
     ))
 }
 
@@ -255,7 +255,7 @@ async fn put_volume(
     }
     Err(sandbox::Error::new(
         sandbox::ErrorKind::Internal,
-        format!("no name was found for {}, which was called {name}", record.id),
+        format!("could not find a free name for {}, which was called {name}", record.id),
     ))
 }
 
@@ -359,7 +359,7 @@ pub async fn put_aside(
             std::fs::create_dir_all(&into)?;
             std::fs::rename(path, into.join(path.file_name().unwrap_or_default()))
         });
-        moved.map_err(|error| error::from_io("put aside", path, error))?;
+        moved.map_err(|error| error::from_io("move aside", path, error))?;
     }
     store.bind_to_home().await.map_err(error::from_store)?;
     Ok((!recovery.unknown.is_empty()).then_some(lost))

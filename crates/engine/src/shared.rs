@@ -140,13 +140,13 @@ impl Shared {
         match timeout(ADOPTED_WITHIN, known).await.map(|status| status.ok()?.unreachable.clone()) {
             Ok(None) => Ok(()),
             Ok(Some(why)) => {
-                let message = format!("{} cannot be reached: {why}", self.label());
+                let message = format!("cannot reach {}: {why}", self.label());
                 Err(Error::new(ErrorKind::Unavailable, message)
                     .about(Thing::Sandbox, self.subject.name.as_str())
                     .with_next(Next::Retry))
             }
             Err(_) => {
-                let message = format!("{} is still being taken up from an earlier daemon", self.label());
+                let message = format!("{} is still being adopted from an earlier daemon", self.label());
                 Err(Error::new(ErrorKind::Unavailable, message).with_next(Next::Retry))
             }
         }

@@ -70,7 +70,7 @@ pub struct BaseConfig {
 impl BaseConfig {
     /// Whether something could be run as this says. It may come from strangers.
     pub fn check(&self) -> Result<()> {
-        let refuse = |why: String| Err(Error::invalid(format!("what is to be run cannot be: {why}")));
+        let refuse = |why: String| Err(Error::invalid(format!("invalid image configuration: {why}")));
         for (name, value) in &self.env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 let name: String = name.chars().take(80).collect();
@@ -81,11 +81,11 @@ impl BaseConfig {
             self.cwd.as_deref().filter(|cwd| !cwd.starts_with('/') || cwd.len() > MAX_CWD_BYTES)
         {
             let cwd: String = cwd.chars().take(80).collect();
-            return refuse(format!("{cwd:?} is no absolute path to begin in"));
+            return refuse(format!("the working directory {cwd:?} is not an absolute path"));
         }
         let words = [&self.entrypoint, &self.cmd, &self.shell].into_iter().flatten();
         if words.chain(&self.cwd).chain(&self.user).any(|word| word.contains('\0')) {
-            return refuse("a word holds a zero byte".to_owned());
+            return refuse("an argument contains a NUL byte".to_owned());
         }
         Ok(())
     }

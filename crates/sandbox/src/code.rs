@@ -83,7 +83,7 @@ impl fmt::Display for Language {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a language that is known here")]
+#[error("unknown language {0:?}")]
 pub struct UnknownLanguage(pub String);
 
 impl FromStr for Language {

@@ -123,17 +123,17 @@ pub fn check_guest_path(path: &str) -> Result<String> {
             .with_hint("Give an absolute path such as /data."))
     };
     if !path.starts_with('/') || path.len() > MAX_PATH_BYTES || path.contains(char::is_control) {
-        return refuse("it is no absolute path");
+        return refuse("it is not an absolute path");
     }
     let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
     if parts.is_empty() {
         return refuse("it is the root");
     }
     if parts.iter().any(|part| matches!(*part, "." | "..")) {
-        return refuse("it has . or .. in it");
+        return refuse("it contains . or ..");
     }
     if KERNEL_PLACES.iter().any(|place| parts[0] == &place[1..]) {
-        return refuse("/proc, /sys and /dev are the sandbox's own");
+        return refuse("/proc, /sys and /dev belong to the sandbox");
     }
     Ok(format!("/{}", parts.join("/")))
 }

@@ -252,7 +252,7 @@ impl Driver {
 
     /// The place ended by itself: nothing to ask, much to clear away.
     pub(super) async fn place_ended(&mut self) {
-        let reason = "it ended by itself".to_owned();
+        let reason = "it exited by itself".to_owned();
         self.begin_ending(None, KillReason::SandboxLost, Then::Rest, Some(reason)).await;
     }
 

@@ -35,7 +35,7 @@ impl SnapshotRef {
             Which::Id(text.parse().map_err(none)?)
         } else if let Some(hex) = text.strip_prefix(DIGEST_PREFIX) {
             if !is_hex(hex) || !(MIN_DIGITS..=64).contains(&hex.len()) {
-                return Err(Error::invalid(format!("{shown:?} is no digest of a snapshot"))
+                return Err(Error::invalid(format!("{shown:?} is not a snapshot digest"))
                     .with_hint("Give sha256: and at least 6 of its 64 digits."));
             }
             Which::Digest(hex.to_owned())

@@ -183,7 +183,7 @@ impl Places {
             idle.min().map(|(_, id)| id)
         };
         let Some(id) = idlest else {
-            let message = format!("the files of {MAX_PLACES} volumes are being used at once");
+            let message = format!("the files of {MAX_PLACES} volumes are already in use");
             return Err(Error::new(ErrorKind::LimitReached, message).with_next(Next::Retry));
         };
         // Somebody may hold its slot and want room too: then both do without waiting for each other.
