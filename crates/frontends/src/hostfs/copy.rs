@@ -61,8 +61,9 @@ impl Tally {
         let Copied { files, directories, links, skipped, .. } = &self.copied;
         if files + directories + links + skipped + n_more > MAX_ENTRIES {
             let message = format!("there are more than {MAX_ENTRIES} files to copy");
-            return Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Copy a directory further down, or an archive."));
+            return Err(
+                Error::new(ErrorKind::LimitReached, message).with_hint("Copy a subdirectory, or an archive.")
+            );
         }
         Ok(())
     }
@@ -103,8 +104,8 @@ impl Tally {
 }
 
 pub(super) fn too_deep(path: &impl std::fmt::Display) -> Error {
-    let message = format!("{path} has more than {MAX_DEPTH} directories within each other");
-    Error::new(ErrorKind::LimitReached, message).with_hint("Copy a directory further down.")
+    let message = format!("{path} has more than {MAX_DEPTH} levels of directories");
+    Error::new(ErrorKind::LimitReached, message).with_hint("Copy a subdirectory.")
 }
 
 pub(super) async fn blocking<T: Send + 'static>(
@@ -182,7 +183,7 @@ pub(crate) async fn copy_out(
         FileKind::Symlink | FileKind::Fifo | FileKind::Socket | FileKind::Device => {
             let message = format!("{path} is neither a file nor a directory");
             return Err(Error::new(ErrorKind::WrongState, message)
-                .with_hint("Pipes, sockets and devices are not copied; name a file or a directory."));
+                .with_hint("Pipes, sockets and devices cannot be copied; give a file or a directory."));
         }
     };
     let (orders, inbox) = mpsc::channel(QUEUE);
@@ -287,7 +288,7 @@ impl<W: Fn(ByteStream) -> ByteStream> CopyOut<'_, W> {
         if found.truncated {
             let message = format!("{path} has more than {} entries", found.entries.len());
             return Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Pack it with tar inside, and copy the archive.")
+                .with_hint("Pack it with tar inside the sandbox, and copy the archive.")
                 .into());
         }
         Ok(found.entries)

@@ -40,7 +40,7 @@ impl Source {
     pub(crate) async fn open_as_owner(path: &Path) -> Result<Self> {
         if !path.is_absolute() {
             return Err(Error::invalid(format!("the host path {} is not absolute", path.display()))
-                .with_hint("Give a path that begins with /."));
+                .with_hint("Give a path that starts with /."));
         }
         let shown = normal(path);
         let policy = HostPolicy { unrestricted: true, ..HostPolicy::default() };

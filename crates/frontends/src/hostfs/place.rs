@@ -61,11 +61,11 @@ impl Place {
             Some((rest, root)) if root.write || access == Access::Read => {
                 Self::at_root(&root.path, &rest, path, Bounds::Beneath)
             }
-            Some(_) => Err(denied(path, "may be read only")),
+            Some(_) => Err(denied(path, "is allowed for reading only")),
             None if policy.roots.is_empty() => {
                 Err(denied(path, "is on the host, and no host path is allowed"))
             }
-            None => Err(denied(path, "is not beneath a host path that is allowed")),
+            None => Err(denied(path, "is not below an allowed host path")),
         }
     }
 
@@ -114,25 +114,26 @@ impl Place {
 /// Whether this caller may touch the host at all, and the absolute path that it means.
 pub(super) fn meant(caller: HostCaller<'_>, path: &str) -> Result<PathBuf> {
     if caller.who.scope != Scope::All {
-        return Err(denied(Path::new(path), "is on the host, which a caller of one namespace cannot touch")
-            .with_hint("Write and read the content itself instead."));
+        return Err(denied(
+            Path::new(path),
+            "is on the host, which a caller with one namespace cannot access",
+        )
+        .with_hint("Write and read the content itself instead."));
     }
     if path.is_empty() || path.contains('\0') {
         return Err(Error::invalid("the host path is empty or contains a NUL byte")
             .with_hint("Give an absolute path."));
     }
     if path == "~" || path.starts_with("~/") {
-        return Err(Error::invalid(format!(
-            "the host path {path:?} begins with ~, which means nothing here"
-        ))
-        .with_hint("Write the home directory out."));
+        return Err(Error::invalid(format!("the host path {path:?} starts with ~, which is not expanded"))
+            .with_hint("Give the full path of the home directory."));
     }
     let path = Path::new(path);
     match (path.is_absolute(), &caller.policy.working_directory) {
         (true, _) => Ok(normal(path)),
         (false, Some(directory)) if directory.is_absolute() => Ok(normal(&directory.join(path))),
         (false, _) => Err(Error::invalid(format!("the host path {} is not absolute", path.display()))
-            .with_hint("Give a path that begins with /.")),
+            .with_hint("Give a path that starts with /.")),
     }
 }
 
@@ -145,24 +146,24 @@ pub(super) fn denied(path: &Path, why: &str) -> Error {
 pub(super) fn failed(what: &str, path: &Path, errno: Errno) -> Error {
     let at = path.display();
     let error = match errno {
-        Errno::XDEV => return denied(path, "leads out of the directory that is allowed"),
+        Errno::XDEV => return denied(path, "leads out of the allowed directory"),
         Errno::LOOP => return denied(path, "leads through a symbolic link that is not followed"),
-        Errno::NOENT => Error::not_found(format!("{at} is not there on the host"))
-            .with_hint("Check the path: it is one of the host, not of the sandbox."),
+        Errno::NOENT => Error::not_found(format!("{at} does not exist on the host"))
+            .with_hint("Check the path: it is a path on the host, not in the sandbox."),
         Errno::ACCESS | Errno::PERM | Errno::ROFS => {
             Error::new(ErrorKind::Denied, format!("could not {what} {at} on the host: {errno}"))
-                .with_hint("The user that runs the daemon has no right to it.")
+                .with_hint("The daemon's user does not have permission.")
         }
         Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY => {
             Error::new(ErrorKind::WrongState, format!("could not {what} {at} on the host: {errno}"))
-                .with_hint("Something of another kind is there; choose another path of the host.")
+                .with_hint("A file of another kind exists there; choose another host path.")
         }
         Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE => {
             Error::new(ErrorKind::Unavailable, format!("could not {what} {at} on the host: {errno}"))
         }
         Errno::AGAIN => Error::new(
             ErrorKind::Unavailable,
-            format!("{at} was being moved about on the host while it was opened"),
+            format!("{at} was moved on the host while it was being opened"),
         ),
         _ => Error::new(ErrorKind::Internal, format!("could not {what} {at} on the host: {errno}")),
     };

@@ -68,7 +68,7 @@ pub(super) fn run(place: &Place, top: Top, mut orders: mpsc::Receiver<Order>) ->
         }
     }
     // Given up by the one who asked; nobody reads this.
-    Err(Error::new(ErrorKind::Cancelled, "the copy was given up"))
+    Err(Error::new(ErrorKind::Cancelled, "the copy was cancelled"))
 }
 
 /// The directory that things are put into.

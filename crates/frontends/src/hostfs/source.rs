@@ -71,7 +71,7 @@ pub(super) fn open(place: &Place) -> Result<Opened> {
 fn not_copied(path: &Path) -> Error {
     let message = format!("{} on the host is neither a file nor a directory", path.display());
     Error::new(ErrorKind::WrongState, message)
-        .with_hint("Pipes, sockets and devices are not copied; name a file or a directory.")
+        .with_hint("Pipes, sockets and devices cannot be copied; give a file or a directory.")
 }
 
 fn size(stat: &Stat) -> u64 {

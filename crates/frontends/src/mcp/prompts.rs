@@ -155,8 +155,8 @@ pub(crate) fn get(
             );
         }
         if value.len() > MAX_VALUE_BYTES {
-            let message = format!("{given} has {} bytes; at most {MAX_VALUE_BYTES} are taken", value.len());
-            return Err(Error::invalid(message).with_hint("Put long text into a file and name the file."));
+            let message = format!("{given} has {} bytes; the limit is {MAX_VALUE_BYTES}", value.len());
+            return Err(Error::invalid(message).with_hint("Write long text to a file and give its name."));
         }
     }
     let values = Values(arguments);

@@ -129,7 +129,7 @@ impl Surface {
         let shown: String = name.chars().take(64).collect();
         let failure = Failure::from(Error::new(ErrorKind::NotFound, format!("no tool {shown:?}")));
         failure.with_hint(match nearest(name, self.tools().map(|tool| tool.name)) {
-            Some(known) => format!("Did you mean {known}? toolset_list names every tool."),
+            Some(known) => format!("Did you mean {known}? toolset_list shows every tool."),
             None => "Call toolset_list to see every tool.".to_owned(),
         })
     }

@@ -60,7 +60,7 @@ async fn build(
     pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
     body: Body,
 ) -> ApiResult<Response> {
-    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
+    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("invalid query: {error}")))?;
     let spec = spec_of(pairs)?;
     let (sender, events) = mpsc::channel(QUEUED_BUILD_EVENTS);
     let engine = rest.engine.clone();

@@ -106,7 +106,7 @@ impl Running {
         let which = SandboxRef::from(&view.sandbox);
         // The same request id may have been given to a command before.
         let Some(known) = &view.cell else {
-            let message = format!("exec {} of the same requestId runs no code", view.id);
+            let message = format!("exec {} with the same requestId does not run code", view.id);
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_hint("Use another requestId."));
         };
         let cell = Cell {

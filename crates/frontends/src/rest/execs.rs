@@ -148,9 +148,7 @@ async fn resize(
 ) -> ApiResult<StatusCode> {
     let v1::ResizeRequest { rows, cols } = asked;
     if rows == 0 || cols == 0 {
-        return Err(
-            Error::invalid(format!("a terminal of {rows} rows and {cols} columns cannot be made")).into()
-        );
+        return Err(Error::invalid(format!("a terminal cannot have {rows} rows and {cols} columns")).into());
     }
     rest.engine.exec_resize(&ask.who, &ask.which, &ask.exec, TerminalSize { rows, cols }).await?;
     Ok(StatusCode::NO_CONTENT)

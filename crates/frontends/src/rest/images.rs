@@ -197,7 +197,7 @@ async fn save(
     Caller(who): Caller,
     pairs: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
 ) -> ApiResult<Response> {
-    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
+    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("invalid query: {error}")))?;
     let (names, format) = wanted(pairs)?;
     let (pieces, mut received) = pipe::pieces();
     let writer = PipeWriter::new(pieces);

@@ -69,6 +69,6 @@ async fn open(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     // Whoever comes without one did not come through the gate.
-    let Extension(link) = link.ok_or_else(|| Error::not_found("there is no such link"))?;
+    let Extension(link) = link.ok_or_else(|| Error::not_found("no such link"))?;
     links::answer(&rest.engine, &link, &rest.serving.by_link, &method, &headers).await
 }

@@ -163,7 +163,7 @@ async fn list(
     Caller(who): Caller,
     pairs: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
 ) -> ApiResult<Json<v1::SandboxList>> {
-    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
+    let Query(pairs) = pairs.map_err(|error| Error::invalid(format!("invalid query: {error}")))?;
     let found = rest.engine.sandboxes(&who, &filter(pairs)?).await?;
     Ok(Json(v1::SandboxList { sandboxes: found.into_iter().map(Into::into).collect() }))
 }

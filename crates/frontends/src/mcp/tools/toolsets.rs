@@ -19,7 +19,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Runtime,
             "toolset_list",
             "List toolsets",
-            "List the toolsets, their tools, and which are shown. Every tool can be called whether shown or not.",
+            "List toolsets, their tools, and which are shown. Every tool can be called, shown or not.",
             Hints::READS,
             list,
         )
@@ -29,7 +29,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Runtime,
             "toolset_enable",
             "Show more tools",
-            "Show the tools of further toolsets from now on.",
+            "Show the tools of additional toolsets from now on.",
             // It changes what this session lists and nothing else, so read-only keys may call it.
             Hints::READS,
             enable,

@@ -23,7 +23,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Code,
             "code_context_create",
             "Create code context",
-            "Start another interpreter, with variables of its own. sandbox_run_code makes the usual ones by itself.",
+            "Start another interpreter with its own variables. sandbox_run_code creates the default ones itself.",
             Hints::ADDS,
             create,
         ),
@@ -39,7 +39,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Code,
             "code_context_reset",
             "Reset code context",
-            "Forget the variables of a context; what runs in it is killed.",
+            "Forget the variables of a context and kill code running in it.",
             Hints::DESTROYS_MORE,
             reset,
         ),
@@ -47,7 +47,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Code,
             "code_context_remove",
             "Remove code context",
-            "End a context with whatever runs or waits in it.",
+            "Remove a context and kill code running or waiting in it.",
             Hints::DESTROYS,
             remove,
         ),
@@ -55,7 +55,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Code,
             "code_context_fork",
             "Fork code context",
-            "Branch a live Python context: both go on with the same variables, then apart. Try things in the branch.",
+            "Fork a live Python context: the copy starts with the same variables. Try things in the copy.",
             Hints::ADDS,
             fork,
         ),
@@ -66,7 +66,7 @@ pub(super) fn tools() -> Vec<Tool> {
 struct CreateArguments {
     /// Sandbox
     name: String,
-    /// Made up when absent
+    /// Default: generated
     context: Option<String>,
     /// python (default), javascript, bash
     language: Option<String>,
@@ -93,9 +93,9 @@ struct ForkArguments {
     /// Sandbox
     name: String,
     context: String,
-    /// Name of the branch; made up when absent
+    /// Name of the fork; default: generated
     into: Option<String>,
-    /// In spite of threads and the like
+    /// Even with threads and the like
     force: Option<bool>,
 }
 
@@ -214,6 +214,6 @@ async fn fork(call: Call, arguments: ForkArguments) -> ToolResult<Row> {
     let into = arguments.into.as_deref().map(context_name).transpose()?;
     let force = arguments.force.unwrap_or(false);
     let made = call.engine().fork_context(&call.who, &which, &context, into.as_ref(), force).await;
-    let hint = "End what the message names, or call code_context_fork with force: true.";
+    let hint = "Close what the message names, or call code_context_fork with force: true.";
     made.map(answer).map_err(|error| refused(language::unforked(error, hint)))
 }

@@ -37,7 +37,7 @@ pub(super) async fn find(call: &Call, wanted: Wanted) -> Result<Place, Failure> 
     if !wanted.create {
         let name = wanted.name.ok_or_else(|| {
             Failure::invalid("name is missing")
-                .with_hint("Give the name of a sandbox (sandbox_list), or create: true to have one made.")
+                .with_hint("Give the name of a sandbox (sandbox_list), or set create: true to create one.")
         })?;
         return Ok(Place { name, is_new: false, warnings: Vec::new() });
     }

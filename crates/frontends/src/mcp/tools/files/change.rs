@@ -18,8 +18,8 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::new(
             Toolset::Files,
             "sandbox_fs_mkdir",
-            "Make a directory",
-            "Make a directory in a sandbox, with those above it that are missing.",
+            "Create a directory",
+            "Create a directory in a sandbox, with missing parents.",
             Hints::SETS,
             mkdir,
         ),
@@ -35,7 +35,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Files,
             "sandbox_fs_rename",
             "Rename a path",
-            "Move a file or directory within a sandbox. What is at the new path stays, unless replace is set.",
+            "Move a file or directory within a sandbox. Fails if the new path exists, unless replace is set.",
             // With replace, what was there is gone.
             Hints::DESTROYS_MORE,
             rename,
@@ -82,7 +82,7 @@ impl RemoveKind {
         }
         let what = if self == Self::Dir { "not a directory" } else { "a directory" };
         Err(Failure::from(Error::new(ErrorKind::WrongState, format!("{} is {what}", entry.path)))
-            .with_hint("Leave kind out to remove it whatever it is."))
+            .with_hint("Omit kind to remove it whatever it is."))
     }
 }
 
@@ -126,7 +126,7 @@ struct RenameArguments {
     name: String,
     from: String,
     to: String,
-    /// Put it in the place of what is there.
+    /// Replace what exists there.
     replace: Option<bool>,
 }
 
@@ -143,7 +143,7 @@ async fn rename(call: Call, arguments: RenameArguments) -> ToolResult<Renamed> {
     let renamed = call.engine().rename_path(&call.who, &which, &from, &to, replace.unwrap_or(false)).await;
     renamed.map_err(|error| {
         not_moved(error, &from, &to)
-            .or_hint(ErrorKind::AlreadyExists, "Set replace to put it in the place of what is there.")
+            .or_hint(ErrorKind::AlreadyExists, "Set replace to replace what exists there.")
     })?;
     Ok(Answer::new(Renamed { from, to, renamed: true }))
 }

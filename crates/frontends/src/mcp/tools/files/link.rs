@@ -22,7 +22,7 @@ pub(super) fn tools() -> Vec<Tool> {
         Toolset::Files,
         "sandbox_fs_link",
         "Link to a file",
-        "Make a signed link to a file of a sandbox, which a browser opens without a key until it expires.",
+        "Create a signed link to a file in a sandbox, which a browser can open without a key until it expires.",
         Hints { idempotent: false, ..Hints::READS },
         link,
     )]
@@ -51,7 +51,7 @@ async fn link(call: Call, arguments: LinkArguments) -> ToolResult<Link> {
     let entry = call.engine().stat(&call.who, &which, &path, true).await.map_err(explained)?;
     if entry.kind != FileKind::File {
         return Err(Failure::new(ErrorKind::WrongState.as_str(), format!("{path} is not a file"))
-            .with_hint("Call sandbox_fs_list to see which files there are."));
+            .with_hint("Call sandbox_fs_list to see which files exist."));
     }
     let sandbox = call.engine().sandbox(&call.who, &which).await?.id;
     let ttl = ttl_seconds.map(Duration::from_secs);

@@ -24,7 +24,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Files,
             "sandbox_fs_list",
             "List a directory",
-            "List a directory of a sandbox, or everything beneath it with recursive.",
+            "List a directory in a sandbox, or everything below it with recursive.",
             Hints::READS,
             list,
         )
@@ -32,8 +32,8 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::new(
             Toolset::Files,
             "sandbox_fs_stat",
-            "Look at a path",
-            "Tell what is at a path of a sandbox: kind, size, mode, owner and times.",
+            "Stat a path",
+            "Get the kind, size, mode, owner and times of a path in a sandbox.",
             Hints::READS,
             stat,
         ),
@@ -41,7 +41,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Files,
             "sandbox_fs_exists",
             "Check a path",
-            "Tell whether something is at a path of a sandbox.",
+            "Check whether a path exists in a sandbox.",
             Hints::READS,
             exists,
         ),
@@ -105,7 +105,7 @@ pub(in crate::mcp::tools) fn listed_entries(found: Listing) -> Answer<Vec<FsEntr
 pub(in crate::mcp::tools) struct StatArguments {
     pub(in crate::mcp::tools) name: String,
     pub(in crate::mcp::tools) path: String,
-    /// What a symlink leads to, instead of the link.
+    /// Follow a symlink to its target.
     pub(in crate::mcp::tools) follow: Option<bool>,
 }
 
@@ -115,10 +115,10 @@ pub(in crate::mcp::tools) struct FsMeta {
     kind: Kind,
     size: u64,
     mode: u32,
-    /// Nobody has the right to write to it.
+    /// No user has write permission.
     readonly: bool,
     modified: String,
-    /// Not known here.
+    /// Unknown here.
     created: Nullable<String>,
     uid: u32,
     gid: u32,

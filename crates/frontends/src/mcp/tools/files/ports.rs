@@ -33,7 +33,7 @@ pub(super) fn tools() -> Vec<Tool> {
         Toolset::Network,
         "sandbox_ports",
         "List listening ports",
-        "List the TCP ports that something listens on inside a sandbox, with the process where it is known.",
+        "List the listening TCP ports in a sandbox, with the process if known.",
         Hints::READS,
         ports,
     )]
@@ -86,7 +86,7 @@ async fn ports(call: Call, arguments: PortsArguments) -> ToolResult<Ports> {
     if n_tables == 0 {
         let message = format!("{} has no /proc/net/tcp to read", arguments.name);
         return Err(Failure::from(Error::new(ErrorKind::Unsupported, message))
-            .with_hint("Ask inside with sandbox_exec, such as with ss -ltn."));
+            .with_hint("Run a program such as ss -ltn with sandbox_exec."));
     }
     ports.sort_by(|one, other| (one.port, &one.address).cmp(&(other.port, &other.address)));
     ports.truncate(MAX_PORTS);

@@ -29,7 +29,7 @@ pub(super) fn tools() -> Vec<Tool> {
         Toolset::Files,
         "sandbox_fs_search",
         "Search files",
-        "Find files of a sandbox by name (glob), lines by content (grep), or lines in files of a name (both).",
+        "Find files in a sandbox by name (glob), lines by content (grep), or lines in files with a name (both).",
         Hints::READS,
         search,
     )]
@@ -83,12 +83,12 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<Found> {
     let root = arguments.path.as_deref().unwrap_or("/");
     let found = match (&arguments.glob, &arguments.grep) {
         (None, None) => {
-            return Err(Failure::invalid("neither glob nor grep is given")
+            return Err(Failure::invalid("glob or grep is required")
                 .with_hint("Give glob to find files by name, grep to find lines, or both."));
         }
         (Some(_), Some(_)) if arguments.include.is_some() => {
             return Err(
-                Failure::invalid("glob and include mean the same beside grep").with_hint("Give one of them.")
+                Failure::invalid("with grep, glob and include mean the same").with_hint("Give one of them.")
             );
         }
         (Some(glob), None) => {
@@ -111,7 +111,7 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<Found> {
             let found = found.map_err(|error| {
                 explained(error).or_hint(
                     ErrorKind::InvalidRequest,
-                    "Set literal: true to look for it as plain text, or correct the expression.",
+                    "Set literal: true to search for plain text, or correct the expression.",
                 )
             })?;
             let matches = with_context(&call, &which, found.matches, arguments.context.unwrap_or(0)).await;

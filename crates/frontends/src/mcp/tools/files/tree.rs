@@ -31,8 +31,8 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![Tool::new(
         Toolset::Files,
         "sandbox_fs_tree",
-        "Draw a directory tree",
-        "Show what is beneath a directory of a sandbox as a text tree with sizes.",
+        "Show a directory tree",
+        "Show a directory in a sandbox as a text tree with sizes.",
         Hints::READS,
         tree,
     )]

@@ -53,7 +53,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Exec,
             "sandbox_exec_poll",
             "Poll exec session",
-            "Read events of an exec session from a cursor on; waitMs waits for some.",
+            "Read events of an exec session from a cursor; waitMs waits for new ones.",
             Hints::READS,
             poll::poll,
         )
@@ -78,7 +78,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Exec,
             "sandbox_exec_close",
             "Close exec session",
-            "End an exec session: stdin is closed, its processes get SIGTERM and, after 2 seconds, SIGKILL.",
+            "End an exec session: closes stdin, sends SIGTERM to its processes and, after 2 seconds, SIGKILL.",
             // Not as in the original, which only forgets its handle: here the processes end.
             Hints::DESTROYS,
             close,
@@ -95,7 +95,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Exec,
             "sandbox_exec_resize",
             "Resize exec terminal",
-            "Give the terminal of an exec session another size.",
+            "Resize the terminal of an exec session.",
             Hints::SETS,
             resize,
         ),
@@ -260,7 +260,7 @@ async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Writte
     let bytes = bytes_of("data", arguments.data, "dataBase64", arguments.data_base64)?.unwrap_or_default();
     let close = arguments.close.unwrap_or(false);
     if bytes.is_empty() && !close {
-        return Err(Failure::invalid("there is nothing to write: data is empty")
+        return Err(Failure::invalid("nothing to write: data is empty")
             .with_hint("Give data or dataBase64, or close: true to end stdin."));
     }
     let target = Target::find(&call, &arguments.exec_session_id).await?;
@@ -276,8 +276,9 @@ async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Writte
     let Ok(written) = written else {
         let message =
             format!("exec {} does not read its stdin; part of the data may be written", target.exec);
-        return Err(Failure::from(Error::new(ErrorKind::TimedOut, message))
-            .with_hint("Call sandbox_exec_poll to see what it does; it may wait for something else."));
+        return Err(Failure::from(Error::new(ErrorKind::TimedOut, message)).with_hint(
+            "Call sandbox_exec_poll to see what it is doing; it may be waiting for something else.",
+        ));
     };
     let written = written.map_err(ended)?;
     call.mcp.sessions().touch(&target.exec);
@@ -330,7 +331,7 @@ impl Signal {
         known.or_else(as_number).ok_or_else(|| {
             let shown: String = name.chars().take(32).collect();
             let names: Vec<_> = SIGNALS.iter().map(|(known, _)| *known).collect();
-            Failure::invalid(format!("signal: {shown:?} is no signal that is known here"))
+            Failure::invalid(format!("signal: unknown signal {shown:?}"))
                 .with_hint(format!("Give one of {}, or a number from 1 to 64.", names.join(", ")))
         })
     }
@@ -476,7 +477,7 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<Row>> {
     let n_wanted = execs.iter().filter(|view| wanted(view)).count();
     let rows: Vec<_> = execs.into_iter().rev().filter(wanted).take(limit).map(Row::from).collect();
     let older = (n_wanted > rows.len())
-        .then(|| format!("{} older ones are not shown; raise limit to see them.", n_wanted - rows.len()));
+        .then(|| format!("{} older sessions are not shown; raise limit to see them.", n_wanted - rows.len()));
     Ok(Answer::new(rows).warn_all(older))
 }
 

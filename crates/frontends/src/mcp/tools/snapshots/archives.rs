@@ -91,9 +91,9 @@ pub(super) fn otherwise_named(asked: Option<&SnapshotName>, view: &SnapshotView)
     let wanted = asked.or(view.saved_as.as_ref()).filter(|wanted| view.name.as_ref() != Some(wanted))?;
     let called = view.name.as_ref().map_or(&view.digest as &dyn std::fmt::Display, |name| name);
     Some(match asked {
-        Some(_) => format!("The same snapshot was here already and keeps its name: {called}, not {wanted}."),
+        Some(_) => format!("The snapshot already exists and keeps its name: {called}, not {wanted}."),
         None => {
-            format!("It is called {called} here: it was saved as {wanted}, a name that it could not get.")
+            format!("It is called {called} here, because its saved name {wanted} was taken.")
         }
     })
 }

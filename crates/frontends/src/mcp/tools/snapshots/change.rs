@@ -66,18 +66,18 @@ pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult
     let view = waiting(&call, call.engine().create_snapshot(&call.who, spec)).await?;
     let answer = Answer::new((&view).into());
     Ok(match arguments.record_integrity {
-        Some(false) => answer.warn("recordIntegrity is false and was recorded all the same."),
+        Some(false) => answer.warn("recordIntegrity: false has no effect; integrity is always recorded."),
         _ => answer,
     })
 }
 
 /// The sandbox, by either name of the field.
 fn source(from: Option<String>, source: Option<String>) -> Result<String, Failure> {
-    let hint = "Give fromSandbox, a name of sandbox_list, and call snapshot_create again.";
+    let hint = "Set fromSandbox to a name from sandbox_list, and call snapshot_create again.";
     match (from, source) {
         (Some(from), Some(source)) if from != source => {
             let message =
-                format!("fromSandbox is {from:?} and sourceSandbox {source:?}, which mean the same");
+                format!("fromSandbox is {from:?} but sourceSandbox is {source:?}; they mean the same");
             Err(Failure::invalid(message).with_hint(hint))
         }
         (Some(name), _) | (None, Some(name)) => Ok(name),
@@ -86,10 +86,12 @@ fn source(from: Option<String>, source: Option<String>) -> Result<String, Failur
 }
 
 fn elsewhere(field: &str) -> Failure {
-    let error =
-        Error::new(ErrorKind::Unsupported, format!("{field} cannot be used: snapshots stay with the daemon"));
+    let error = Error::new(
+        ErrorKind::Unsupported,
+        format!("{field} is not supported: the daemon stores snapshots itself"),
+    );
     Failure::from(error)
-        .with_hint(format!("Leave {field} out, and call snapshot_save to write one to a path."))
+        .with_hint(format!("Omit {field}, and call snapshot_save to write the snapshot to a path."))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -121,9 +123,9 @@ pub(super) async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult
     if all.is_empty() || all.len() > MAX_NAMED {
         let message = match all.len() {
             0 => "snapshot_remove requires pathOrName or pathOrNames".to_owned(),
-            n => format!("{n} snapshots; at most {MAX_NAMED} fit"),
+            n => format!("{n} snapshots were given; the limit is {MAX_NAMED}"),
         };
-        return Err(Failure::invalid(message).with_hint("Call snapshot_list to see which there are."));
+        return Err(Failure::invalid(message).with_hint("Call snapshot_list to see all snapshots."));
     }
     let force = match arguments.force {
         Some(true) => {
@@ -189,7 +191,7 @@ pub(super) async fn reindex(call: Call, arguments: ReindexArguments) -> ToolResu
                 indexed += 1;
                 warnings.extend(otherwise_named(None, &view).map(|told| format!("{name}: {told}")));
             }
-            Err(failure) => warnings.push(format!("{name} was left out: {}.", failure.message)),
+            Err(failure) => warnings.push(format!("Skipped {name}: {}.", failure.message)),
         }
     }
     Ok(Answer::new(Reindexed { dir: Nullable(Some(shown)), indexed }).warn_all(warnings))

@@ -167,7 +167,7 @@ pub(super) async fn diff(call: Call, arguments: DiffArguments) -> ToolResult<Dif
     let report = waiting(&call, call.engine().diff_sandbox(&call.who, &which, spec)).await?;
     let left_out = (report.patch_left_out > 0).then(|| {
         let n = report.patch_left_out;
-        format!("The patch leaves out {n} changed files or links: they are no text, or too long.")
+        format!("The patch omits {n} changed files or links that are not text or are too long.")
     });
     let cut = report.changes_cut.then(|| {
         "There are more changes than are told, or looking for them took too long: give path to compare less, or a \

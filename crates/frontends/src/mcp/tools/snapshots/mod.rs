@@ -33,7 +33,7 @@ fn taking() -> Vec<Tool> {
             Toolset::Snapshots,
             "snapshot_create",
             "Create snapshot",
-            "Keep what a sandbox changed, running or stopped. One that runs stands still for the copy only; files only, no memory.",
+            "Save the files of a running or stopped sandbox, without memory. A running one is paused only during the copy.",
             // With force it takes the name from another, which may go.
             Hints::DESTROYS_MORE,
             change::create,
@@ -42,7 +42,7 @@ fn taking() -> Vec<Tool> {
             Toolset::Snapshots,
             "snapshot_list",
             "List snapshots",
-            "List snapshots. Those without a name are kept for forks and go with the last of them.",
+            "List snapshots. Those without a name belong to forks and are deleted with the last of them.",
             Hints::READS,
             look::list,
         ),
@@ -50,7 +50,7 @@ fn taking() -> Vec<Tool> {
             Toolset::Snapshots,
             "snapshot_inspect",
             "Inspect snapshot",
-            "Show one snapshot: image, parent, labels, size, and who uses it; with verify, read all of it.",
+            "Show one snapshot: image, parent, labels, size and users; with verify, also check all its data.",
             Hints::READS,
             look::inspect,
         ),
@@ -58,7 +58,7 @@ fn taking() -> Vec<Tool> {
             Toolset::Snapshots,
             "snapshot_verify",
             "Verify snapshot",
-            "Read all of a snapshot and compare it with the digests that were recorded.",
+            "Read a whole snapshot and compare it with its recorded digests.",
             Hints::READS,
             look::verify,
         ),
@@ -66,7 +66,7 @@ fn taking() -> Vec<Tool> {
             Toolset::Snapshots,
             "snapshot_remove",
             "Remove snapshots",
-            "Remove snapshots. One in use is refused; with force it loses its name now, and goes with its last user.",
+            "Remove snapshots. Fails for one in use; with force it loses its name now and is deleted with its last user.",
             Hints::DESTROYS,
             change::remove,
         ),
@@ -74,7 +74,7 @@ fn taking() -> Vec<Tool> {
             Toolset::Snapshots,
             "snapshot_reindex",
             "Reindex snapshots",
-            "Find snapshots on the daemon's disk that it does not list; with dir, load every archive in a host directory.",
+            "Register snapshots on the daemon's disk that are missing from its list; with dir, load every archive in a host directory.",
             Hints::SETS,
             change::reindex,
         ),
@@ -87,7 +87,7 @@ fn archiving() -> Vec<Tool> {
             Toolset::Snapshots,
             name,
             title,
-            "Write a snapshot to an archive on the host (tar.zst), with its parents, and its image if asked.",
+            "Save a snapshot to an archive on the host (tar.zst), with its parents and, if asked, its image.",
             // A file that is there is replaced.
             Hints::DESTROYS,
             archives::save,
@@ -98,7 +98,7 @@ fn archiving() -> Vec<Tool> {
             Toolset::Snapshots,
             name,
             title,
-            "Take in a snapshot from an archive on the host. An archive that was changed is refused.",
+            "Load a snapshot from an archive on the host. Refuses an archive that was changed.",
             Hints::ADDS,
             archives::load,
         )
@@ -125,15 +125,15 @@ fn using() -> Vec<Tool> {
             Toolset::Snapshots,
             "sandbox_fork",
             "Fork sandbox",
-            "Create one or many sandboxes with the files that a sandbox has now, running or stopped. All or none.",
+            "Create one or more copies of a running or stopped sandbox with its current files. All or none.",
             Hints::ADDS,
             fork::fork,
         ),
         Tool::new(
             Toolset::Snapshots,
             "sandbox_diff",
-            "Changes of sandbox",
-            "List what a sandbox changed since its image or a snapshot on it; text as a patch too.",
+            "Show sandbox changes",
+            "List the files that a sandbox changed since its image or a snapshot; optionally as a patch.",
             Hints::READS,
             fork::diff,
         ),
@@ -172,7 +172,7 @@ async fn listed_at(call: &Call, path: &str) -> Result<Option<SnapshotId>, Failur
 fn none_at(path: &str) -> Failure {
     let shown: String = path.chars().take(80).collect();
     Failure::from(Error::not_found(format!("no snapshot at the path {shown:?}"))).with_hint(
-        "Give a name or digest of snapshot_list; call snapshot_load to take in an archive at a path.",
+        "Give a name or digest from snapshot_list; call snapshot_load to load an archive from a path.",
     )
 }
 
@@ -191,12 +191,12 @@ fn confirmed(call: &Call, confirm: Option<bool>, tool: &str) -> Result<(), Failu
         return Ok(());
     }
     Err(Failure::new(DANGEROUS_OPERATION_DISABLED, format!("{tool} with force requires confirm: true"))
-        .with_hint(format!("Call snapshot_list to see what is meant, then {tool} with confirm: true.")))
+        .with_hint(format!("Call snapshot_list to check what is affected, then {tool} with confirm: true.")))
 }
 
 /// Works, tells a caller who wants to know that it does, and ends with a caller who cancels.
 async fn waiting<T>(call: &Call, work: impl Future<Output = sandbox::Result<T>>) -> Result<T, Failure> {
-    let cancelled = || Failure::from(Error::new(ErrorKind::Cancelled, "it was given up"));
+    let cancelled = || Failure::from(Error::new(ErrorKind::Cancelled, "the call was cancelled"));
     let done = call.cancelled.run_until_cancelled(while_waiting(call, None, work)).await;
     done.ok_or_else(cancelled)?.map_err(Failure::from)
 }

@@ -24,7 +24,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Volumes,
             "volume_fs_read",
             "Read a volume's file",
-            "Read a file of a volume, or bytes of it from an offset. No sandbox is needed.",
+            "Read a file in a volume, or bytes of it from an offset. No sandbox is needed.",
             Hints::READS,
             read,
         ),
@@ -32,7 +32,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Volumes,
             "volume_fs_write",
             "Write a volume's file",
-            "Write a file of a volume whole, making missing directories. No sandbox is needed.",
+            "Write a whole file in a volume, creating missing directories. No sandbox is needed.",
             // It replaces what is there.
             Hints::DESTROYS,
             write,
@@ -41,15 +41,15 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Volumes,
             "volume_fs_list",
             "List a volume's directory",
-            "List a directory of a volume, or everything beneath it with recursive.",
+            "List a directory in a volume, or everything below it with recursive.",
             Hints::READS,
             list,
         ),
         Tool::new(
             Toolset::Volumes,
             "volume_fs_stat",
-            "Look at a volume's path",
-            "Tell what is at a path of a volume: kind, size, mode, owner and times.",
+            "Stat a volume's path",
+            "Get the kind, size, mode, owner and times of a path in a volume.",
             Hints::READS,
             stat,
         ),
@@ -57,15 +57,15 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Volumes,
             "volume_fs_exists",
             "Check a volume's path",
-            "Tell whether something is at a path of a volume.",
+            "Check whether a path exists in a volume.",
             Hints::READS,
             exists,
         ),
         Tool::new(
             Toolset::Volumes,
             "volume_fs_mkdir",
-            "Make a volume's directory",
-            "Make a directory in a volume, with those above it that are missing.",
+            "Create a volume's directory",
+            "Create a directory in a volume, with missing parents.",
             Hints::SETS,
             mkdir,
         ),
@@ -81,7 +81,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Volumes,
             "volume_fs_copy",
             "Copy within a volume",
-            "Copy a file or a directory within a volume, making missing directories.",
+            "Copy a file or a directory within a volume, creating missing directories.",
             // It replaces what is there.
             Hints::DESTROYS,
             copy,
@@ -90,7 +90,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Volumes,
             "volume_fs_rename",
             "Rename within a volume",
-            "Move a file or directory within a volume, making missing directories. A file at the new path is replaced.",
+            "Move a file or directory within a volume, creating missing directories. Replaces a file at the new path.",
             Hints::DESTROYS_MORE,
             rename,
         ),
@@ -115,7 +115,7 @@ fn within(path: &str) -> Result<String, Failure> {
         } else if parts.pop().is_none() {
             let shown: String = path.chars().take(80).collect();
             return Err(Failure::invalid(format!("path traversal outside volume root: {shown}"))
-                .with_hint("Paths begin at the volume's root; / is the root itself."));
+                .with_hint("Paths start at the volume's root, which is /."));
         }
     }
     Ok(format!("/{}", parts.join("/")))
@@ -239,8 +239,10 @@ async fn make_way(call: &Call, which: &VolumeRef, source: &str, target: &str) ->
     let found = engine.stat(who, which, source, false).await.map_err(explained)?;
     let is_beneath = target.strip_prefix(source).is_some_and(|rest| rest.starts_with('/')) || source == "/";
     if is_beneath && found.kind == FileKind::Directory {
-        return Err(Failure::invalid(format!("{target} lies in {source}, which cannot come into itself"))
-            .with_hint(INTO_ITSELF));
+        return Err(Failure::invalid(format!(
+            "{target} is inside {source}; a directory cannot be copied or moved into itself"
+        ))
+        .with_hint(INTO_ITSELF));
     }
     match target.rsplit_once('/') {
         None | Some(("", _)) => Ok(()),
@@ -268,7 +270,7 @@ async fn rename(call: Call, arguments: MoveArguments) -> ToolResult<InVolume<Ren
     if source != target {
         let renamed = call.engine().rename_path(&call.who, &which, &source, &target, true).await;
         renamed.map_err(|error| {
-            let hint = "Call volume_fs_remove for what is there, or choose another to.";
+            let hint = "Call volume_fs_remove for the existing path, or choose another one.";
             explained(error).or_hint(ErrorKind::AlreadyExists, hint).or_hint(ErrorKind::WrongState, hint)
         })?;
     }
