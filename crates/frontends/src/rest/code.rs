@@ -225,7 +225,7 @@ fn event(told: &Told) -> Option<CodeEvent> {
 /// and runs nothing.
 #[utoipa::path(get, path = "/sandboxes/{sandbox}/execs/{exec}/outputs/{number}", tag = "code",
     params(("sandbox" = String, Path, description = "Id or name."), ("exec" = String, Path),
-        ("number" = u32, Path, description = "From 1, in the order in which they were shown."), v1::OutputFormQuery),
+        ("number" = u32, Path, description = "Numbered from 1, in the order in which they were displayed."), v1::OutputFormQuery),
     responses((status = 200, body = Vec<u8>, content_type = "*/*")))]
 async fn output(
     State(rest): State<Rest>,

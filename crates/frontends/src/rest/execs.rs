@@ -126,7 +126,9 @@ async fn signal(
 ) -> ApiResult<StatusCode> {
     if !SIGNALS.contains(&asked.signal) {
         return Err(Error::invalid(format!("{} is not a signal", asked.signal))
-            .with_hint("Signals go from 1 to 64; 15 asks to end, 9 kills.")
+            .with_hint(
+                "Use a signal from 1 to 64; 15 (SIGTERM) asks the process to end, 9 (SIGKILL) kills it.",
+            )
             .into());
     }
     let scope = match asked.scope {

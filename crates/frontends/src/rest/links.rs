@@ -40,15 +40,15 @@ async fn make(
     let ttl = asked.ttl_seconds.map(Duration::from_secs);
     if let Some(ttl) = ttl.filter(|ttl| ttl.is_zero() || *ttl > MAX_LINK_TTL) {
         let most = MAX_LINK_TTL.as_secs();
-        return Err(Error::invalid(format!("a link cannot hold for {} seconds", ttl.as_secs()))
-            .with_hint(format!("Give ttlSeconds from 1 to {most}."))
+        return Err(Error::invalid(format!("a link cannot be valid for {} seconds", ttl.as_secs()))
+            .with_hint(format!("Set ttlSeconds to 1 to {most}."))
             .into());
     }
     let sandbox = rest.engine.sandbox(&ask.who, &ask.which).await?.id;
     let entry = rest.engine.stat(&ask.who, &ask.which, &asked.path, true).await?;
     if entry.kind != FileKind::File {
         return Err(Error::new(ErrorKind::WrongState, format!("{} is not a file", asked.path))
-            .with_hint("A link leads to one file; GET …/files/list shows which there are.")
+            .with_hint("A link leads to one file; GET …/files/list shows the files.")
             .into());
     }
     let own = rest.links.of(&ask.who, base.as_deref());

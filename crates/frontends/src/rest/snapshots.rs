@@ -159,7 +159,7 @@ async fn save(State(rest): State<Rest>, ask: AskSnapshot<v1::SaveSnapshotQuery>)
     let writer = PipeWriter::new(pieces);
     let (engine, who, which) = (rest.engine.clone(), ask.who, ask.which);
     let saving = tokio::spawn(async move { engine.save_snapshot(&who, &which, writer, options).await });
-    let broken = |error| Error::new(ErrorKind::Internal, "saving ended too early").with_source(error);
+    let broken = |error| Error::new(ErrorKind::Internal, "saving stopped unexpectedly").with_source(error);
     let Some(first) = received.recv().await else {
         // An archive is never empty, so this one failed before its first byte.
         return Err(match saving.await {

@@ -104,7 +104,7 @@ pub enum FrameError {
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length(length) => write!(f, "a frame of {length} bytes cannot be"),
+            Self::Length(length) => write!(f, "a frame cannot have {length} bytes"),
             Self::Kind(code) => write!(f, "{code} is not a kind of entry"),
         }
     }
