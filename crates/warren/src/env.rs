@@ -27,8 +27,8 @@ pub(crate) const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: RUN_DIRECTORY,
-        purpose: "Directory of sockets. $XDG_RUNTIME_DIR/warren, root: /run/warren, else /tmp/warren-<uid>. \
-                  With a data directory of its own choice: `run` beneath it.",
+        purpose: "Directory for sockets. Root: /run/warren; otherwise $XDG_RUNTIME_DIR/warren or /tmp/warren-<uid>. \
+                  If you choose a data directory: `run` in it.",
     },
     Variable {
         name: CONFIG,

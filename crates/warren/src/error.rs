@@ -25,7 +25,7 @@ pub(crate) enum CommandError {
 
 impl CommandError {
     /// An error that the daemon reported.
-    pub(crate) fn told(detail: ErrorDetail) -> Self {
+    pub(crate) fn from_daemon(detail: ErrorDetail) -> Self {
         let request_id = Some(detail.request_id.clone());
         Self::Failed { error: detail.into_error(), request_id }
     }
@@ -154,8 +154,8 @@ pub(crate) fn in_words(next: &Next) -> String {
         Next::MakeKey => "Create a key with `warren key create` on the daemon's machine, and send all of it.".to_owned(),
         Next::Diagnose => "`warren doctor` shows what is missing and how to fix it.".to_owned(),
         Next::Recover => {
-            "`warren doctor --recover` keeps the damaged file under another name and makes the records anew \
-                          from the files of sandboxes, volumes and snapshots. Or put a backup in its place."
+            "Run `warren doctor --recover`, which keeps the damaged file under another name and rebuilds the records \
+             from the files of sandboxes, volumes and snapshots; or restore a backup."
                 .to_owned()
         }
         Next::UseBackend(backend) => format!("Use --backend {backend}, or omit --backend."),

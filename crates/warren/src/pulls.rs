@@ -63,7 +63,7 @@ pub(crate) async fn follow(
 
 fn read(line: &str) -> CommandResult<PullEvent> {
     if let Ok(ErrorBody { error: detail }) = serde_json::from_str(line) {
-        return Err(CommandError::told(detail));
+        return Err(CommandError::from_daemon(detail));
     }
     serde_json::from_str(line).map_err(|error| {
         Error::new(ErrorKind::Internal, "the daemon sent an answer that this command does not understand")

@@ -124,7 +124,7 @@ impl Trouble {
         }
     }
 
-    pub(crate) fn told(&self) -> Option<Error> {
+    pub(crate) fn error(&self) -> Option<Error> {
         let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         Some(
             Error::invalid(format!("cannot send the build context: {message}"))

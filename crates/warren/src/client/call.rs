@@ -153,7 +153,7 @@ pub(crate) async fn checked(response: Response<Incoming>) -> CommandResult<Respo
         let message = format!("the daemon answered {status} in an unknown format");
         return Err(Error::new(ErrorKind::Internal, message).into());
     };
-    let failed = CommandError::told(detail);
+    let failed = CommandError::from_daemon(detail);
     // A daemon of our own version has every route that commands use.
     Err(failed.map(|error| if error.is_about(Thing::Route) { error.with_hint(OLDER_DAEMON) } else { error }))
 }

@@ -84,7 +84,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let trouble = Trouble::default();
     let built = build(context, args, &trouble).await;
     // The reason why the stream broke tells more than the fact that it did.
-    built.map_err(|error| trouble.told().map_or(error, CommandError::from))
+    built.map_err(|error| trouble.error().map_or(error, CommandError::from))
 }
 
 async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResult {
@@ -123,7 +123,7 @@ async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResul
         match serde_json::from_str(&line).map_err(io::Error::other)? {
             Line::Failed(ErrorBody { error: detail }) => {
                 show.end();
-                return Err(CommandError::told(detail));
+                return Err(CommandError::from_daemon(detail));
             }
             Line::Told(event) => {
                 if context.json {
