@@ -546,7 +546,7 @@ fn checked_text(what: &str, text: &str, limit: usize) -> Result<String> {
     }
     if text.len() > limit {
         return Err(Error::invalid(format!(
-            "a {what} has at most {limit} bytes, this one has {}",
+            "a {what} has at most {limit} bytes, but this one has {}",
             text.len()
         )));
     }

@@ -71,8 +71,8 @@ impl Recovery {
         let mut warnings = Vec::new();
         if !self.is_empty() {
             warnings.push(format!(
-                "records were missing and were made anew from the files: {} sandboxes, {} volumes, {} snapshots; keys, events, \
-                 the audit, package jobs and the commands of execs cannot be made anew",
+                "missing records were rebuilt from the files: {} sandboxes, {} volumes, {} snapshots; keys, events, the audit, \
+                 package jobs and the commands of execs cannot be rebuilt",
                 self.sandboxes.len(),
                 self.volumes.len(),
                 self.n_snapshots

@@ -228,8 +228,8 @@ impl Core {
         let held = match record.storage {
             Some(VolumeStorage::Image) => "By a file system of that size: no write can exceed it.",
             _ => {
-                "By measuring while sandboxes use it, every half second to five seconds: the workload that lets it grow past \
-                 its quota is killed. What callers write to it themselves is refused before."
+                "By measuring while sandboxes use it, every half second to five seconds: a workload that exceeds the \
+                 quota is killed. Writes through the API are refused before they exceed it."
             }
         };
         VolumeView {

@@ -38,7 +38,7 @@ impl Copied {
             let what = if self.skipped == 1 { "1 entry was" } else { &format!("{} entries were", self.skipped) };
             let more = if self.skipped > self.skipped_paths.len() as u64 { ", …" } else { "" };
             format!(
-                "{what} left out: pipes, sockets, devices, links that lead out of the tree, and what went away meanwhile \
+                "{what} skipped: pipes, sockets, devices, links that lead out of the tree, and files that disappeared meanwhile \
                  ({}{more}).",
                 self.skipped_paths.join(", "),
             )

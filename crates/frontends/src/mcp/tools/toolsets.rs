@@ -132,8 +132,8 @@ async fn enable(call: Call, arguments: EnableArguments) -> ToolResult<Enabled> {
         return Ok(answer);
     }
     Ok(answer.warn(
-        "This connection keeps no state, so the list stays as it is; the tools can be called all the same. \
-         To have them listed, send the header X-Warren-Toolsets or the query parameter toolsets.",
+        "This connection keeps no state, so the list does not change; the tools can still be called. \
+         To list them, send the header X-Warren-Toolsets or the query parameter toolsets.",
     ))
 }
 

@@ -212,8 +212,8 @@ fn hostname(text: Option<&str>) -> Result<Option<SandboxName>, Failure> {
     text.parse().map(Some).map_err(|_of_sandboxes: sandbox::InvalidName| {
         let shown: String = text.chars().take(80).collect();
         Failure::invalid(format!("{shown:?} is not a valid hostname for a sandbox")).with_hint(
-            "A hostname has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit; \
-             without one it is the sandbox's name.",
+            "A hostname has at most 63 letters, digits, '-', '_' and '.', and starts with a letter or digit; \
+             the default is the sandbox's name.",
         )
     })
 }

@@ -37,7 +37,7 @@ pub(super) fn tools() -> Vec<Tool> {
             Toolset::Files,
             "sandbox_fs_edit",
             "Edit a file",
-            "Replace exact texts in a file of a sandbox, all or none, and get the diff. \
+            "Replace exact texts in a file in a sandbox, all or none, and get the diff. \
              Each oldText must occur exactly once.",
             Hints::DESTROYS_MORE,
             edit,

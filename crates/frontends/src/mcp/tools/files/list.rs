@@ -95,8 +95,8 @@ pub(in crate::mcp::tools) fn listed_entries(found: Listing) -> Answer<Vec<FsEntr
     let answer = Answer::new(found.entries.into_iter().map(FsEntry::from).collect());
     answer.warn_all(found.truncated.then(|| {
         format!(
-            "Only the first {n_entries} entries are listed, for there are more or listing them took too long: ask for \
-             a directory further down, or for a larger limit (at most {MAX_LIMIT})."
+            "Only the first {n_entries} entries are listed: there are more, or listing them took too long. List a \
+             subdirectory, or set a larger limit (at most {MAX_LIMIT})."
         )
     }))
 }

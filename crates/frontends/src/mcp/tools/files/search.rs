@@ -121,8 +121,8 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<Found> {
     let is_cut = found.truncated;
     Ok(Answer::new(found).warn_all(is_cut.then(|| {
         format!(
-            "There is more than is shown, or the search took too long: search a directory further down, narrow the \
-             pattern, or ask for a larger limit (at most {MAX_LIMIT})."
+            "The result is incomplete: too many matches, or the search took too long. Search a subdirectory, narrow the \
+             pattern, or set a larger limit (at most {MAX_LIMIT})."
         )
     })))
 }

@@ -170,7 +170,7 @@ pub(super) async fn diff(call: Call, arguments: DiffArguments) -> ToolResult<Dif
         format!("The patch omits {n} changed files or links that are not text or are too long.")
     });
     let cut = report.changes_cut.then(|| {
-        "There are more changes than are told, or looking for them took too long: give path to compare less, or a \
+        "The list is incomplete: too many changes, or the search took too long. Set path to compare less, or a \
          larger limit."
             .to_owned()
     });
