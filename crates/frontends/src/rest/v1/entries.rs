@@ -27,7 +27,7 @@ pub enum EntryKind {
     Stderr,
     /// The command ended; `data` is its outcome.
     Exited,
-    /// Nobody inside holds the output any more; nothing follows.
+    /// No process holds the output open any more; nothing follows.
     Closed,
     /// Entries that were cut off to stay within the sandbox's log limit; `data` says which.
     Trimmed,

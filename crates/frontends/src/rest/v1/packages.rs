@@ -17,15 +17,15 @@ pub struct PackageJob {
     pub sandbox: SandboxId,
     #[schema(value_type = String, example = "pip")]
     pub manager: PackageManager,
-    /// As the manager is told.
+    /// As passed to the package manager.
     pub packages: Vec<String>,
     /// `installing`, `installed` or `failed`.
     #[schema(value_type = String, example = "installed")]
     pub state: PackageState,
-    /// Why it failed, or what it waits for.
+    /// Why it failed, or what it is waiting for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What of the packages is there; known once it is installed.
+    /// The installed packages; present once the job is done.
     #[schema(value_type = Vec<Package>)]
     pub installed: Vec<InstalledPackage>,
     /// The install itself; its log is this exec's output.
@@ -66,13 +66,13 @@ pub struct PackageJobList {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PackageRequest {
-    /// `pip` when absent; `npm` or `apt`.
+    /// `pip` (default), `npm` or `apt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub manager: Option<PackageManager>,
     /// Names with versions, as the manager writes them: `numpy`, `requests>=2,<3`, `@types/node@20`, `jq=1.6-2`.
     pub packages: Vec<String>,
-    /// After this long the install is killed; half an hour when absent.
+    /// Kill the installation after this long; half an hour by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// The same again returns the first job.
@@ -90,7 +90,7 @@ pub struct InstallQuery {
     /// Answer when the job ended, instead of at once.
     #[serde(default)]
     pub wait: bool,
-    /// With `wait`: answer after this long even if it still runs. The job goes on.
+    /// With `wait`: answer after this long even if it is still running. The job continues.
     pub timeout_ms: Option<u64>,
 }
 
@@ -107,7 +107,7 @@ pub struct PackagesQuery {
     pub package: Option<String>,
 }
 
-/// What is installed, by manager; and where one package was asked for, how that one stands.
+/// Installed packages, by package manager; if one package was asked for, its status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Packages {
@@ -123,7 +123,7 @@ pub struct ManagerPackages {
     /// By name.
     #[schema(value_type = Vec<Package>)]
     pub packages: Vec<InstalledPackage>,
-    /// The manager did not answer in time: ask for it alone, or look at what runs in the sandbox.
+    /// The package manager did not answer in time: ask for it alone, or check what is running in the sandbox.
     #[serde(default, rename = "timedOut", skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
 }

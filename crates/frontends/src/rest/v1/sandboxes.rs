@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::schema;
 
-/// One sandbox: what was asked, what was decided, and where it is in its life.
+/// One sandbox: its spec, the decided settings, and its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
@@ -29,7 +29,7 @@ pub struct Sandbox {
     pub image: ImageRef,
     #[schema(schema_with = schema::sandbox_state)]
     pub state: SandboxState,
-    /// Why it failed or stopped, where there is a reason to tell.
+    /// Why it failed or stopped, if there is a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Its back end does not answer: `state` is the last that was known, and `reason` says why.
@@ -41,10 +41,10 @@ pub struct Sandbox {
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     pub user: String,
-    /// What reads command lines where none is named; `sh` when absent.
+    /// Shell for command lines; `sh` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
-    /// What is run where nothing is named, before `cmd`.
+    /// Program to run, before `cmd`, if a command names none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entrypoint: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,7 +69,7 @@ pub struct Sandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub request_id: Option<RequestId>,
-    /// The walls it got; absent before its first start.
+    /// Its isolation; absent before its first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Isolation>)]
     pub isolation: Option<Isolation>,
@@ -86,7 +86,7 @@ pub struct Sandbox {
     pub expires_at: Option<Timestamp>,
     #[schema(value_type = String, format = DateTime)]
     pub last_active_at: Timestamp,
-    /// The key that made it; absent when it was the daemon's owner.
+    /// The key that created it; absent if it was the daemon's owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub owner: Option<KeyId>,
@@ -118,7 +118,7 @@ pub struct ProcessList {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct NamespaceQuery {
-    /// Where a sandbox given by name is looked for.
+    /// The namespace in which a sandbox name is looked up.
     #[param(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
 }

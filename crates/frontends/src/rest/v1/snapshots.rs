@@ -11,21 +11,21 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{Sandbox, schema};
 
-/// What a sandbox had changed at one moment.
+/// The files that a sandbox had changed at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     #[schema(value_type = String, example = "snp-0123456789abc")]
     pub id: SnapshotId,
-    /// Absent where it is kept for forks only, and goes with the last of them.
+    /// Absent if it belongs only to forks; it is then deleted with the last of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub name: Option<SnapshotName>,
     #[schema(value_type = String)]
     pub namespace: Namespace,
-    /// Of its manifest, which names everything else by digest.
+    /// Digest of its manifest, which names everything else by digest.
     pub digest: String,
-    /// Digest of the snapshot beneath: this one has only what changed since.
+    /// Digest of the parent snapshot: this one has only the changes since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     #[schema(value_type = String, example = "host")]
@@ -42,13 +42,13 @@ pub struct Snapshot {
     /// When it was taken, here or elsewhere.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
-    /// How long its source stood still for it; absent where that did not run.
+    /// How long its source was paused; absent if it was not running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub owner: Option<KeyId>,
-    /// Sandboxes and snapshots that are made on it, as `sandbox web`.
+    /// Sandboxes and snapshots that are based on it, such as `sandbox web`.
     pub used_by: Vec<String>,
 }
 
@@ -67,13 +67,13 @@ pub struct SnapshotRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// Made up from the sandbox's when absent.
+    /// Generated from the sandbox's name by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub name: Option<SnapshotName>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Takes the name from a snapshot that has it; that one goes, or stays without a name while somebody uses it.
+    /// Takes the name over from an existing snapshot, which is deleted, or kept without a name while it is in use.
     #[serde(default)]
     pub replace: bool,
 }
@@ -84,7 +84,7 @@ pub struct SnapshotRequest {
 pub struct RemoveSnapshotQuery {
     #[param(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// Also while it is used: it loses its name now, and goes with its last user.
+    /// Remove it even if it is in use: it loses its name now, and is deleted with its last user.
     #[serde(default)]
     pub force: bool,
 }
@@ -92,7 +92,7 @@ pub struct RemoveSnapshotQuery {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotRemoved {
-    /// False: it has no name now, and goes with the last who uses it.
+    /// False if it has lost its name, and will be deleted with its last user.
     pub removed: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct SnapshotRemoved {
 pub struct VerifySnapshotQuery {
     #[param(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// All snapshots beneath it, too.
+    /// Also verify all its parents.
     #[serde(default)]
     pub parents: bool,
 }
@@ -113,7 +113,7 @@ pub struct SnapshotVerified {
     /// Of the manifest.
     pub digest: String,
     pub tree_digest: String,
-    /// Digests of the snapshots beneath that were read too, the nearest first.
+    /// Digests of the parents that were verified too, the nearest first.
     pub parents: Vec<String>,
 }
 
@@ -131,10 +131,10 @@ pub struct SnapshotsIndexed {
 pub struct SaveSnapshotQuery {
     #[param(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// The snapshots beneath it; true when absent. Without them it loads only where they are.
+    /// Include its parents; true by default. Without them it loads only where they exist.
     #[serde(default = "yes")]
     pub parents: bool,
-    /// The image beneath it.
+    /// Include its image.
     #[serde(default)]
     pub image: bool,
     /// Not compressed.
@@ -152,7 +152,7 @@ fn yes() -> bool {
 pub struct LoadSnapshotQuery {
     #[param(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// The name it was saved under when absent.
+    /// Default: the name it was saved under.
     #[param(value_type = Option<String>, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length = 63)]
     pub name: Option<SnapshotName>,
 }
@@ -160,14 +160,14 @@ pub struct LoadSnapshotQuery {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RestoreRequest {
-    /// Made up when absent.
+    /// Generated by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub name: Option<SandboxName>,
-    /// In place of what the snapshot says.
+    /// Overrides the snapshot's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Beside what the snapshot says; these win.
+    /// In addition to the snapshot's; these win.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -184,11 +184,11 @@ pub struct RestoreRequest {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForkSandboxRequest {
-    /// One fork for each; empty: as many as `count` says, with made-up names.
+    /// One fork for each name; if empty, `count` forks with generated names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub names: Vec<SandboxName>,
-    /// One when absent.
+    /// Default: one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,
     /// `count` forks called `<prefix>-1`, `<prefix>-2` and so on.
@@ -219,9 +219,9 @@ pub struct ForkList {
 pub struct DiffQuery {
     #[param(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// A snapshot on the same image: its own, another sandbox's, or one it was made from; its image when absent.
+    /// A snapshot of the same image: its own, another sandbox's, or one it was created from. Default: its image.
     pub since: Option<String>,
-    /// Only what is beneath.
+    /// Only changes below this path.
     pub path: Option<String>,
     /// Changes of text files as a patch, too.
     #[serde(default)]
@@ -259,7 +259,7 @@ pub struct FileChange {
     pub change: ChangeKind,
     #[schema(value_type = String, example = "file")]
     pub kind: FileKind,
-    /// Length now; 0 for what is gone.
+    /// Current length; 0 if it was removed.
     pub size: u64,
     /// Owner, mode or attributes only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -26,13 +26,13 @@ pub struct Version {
     pub api: Vec<String>,
 }
 
-/// What the daemon's back end can do on this host, found by trying.
+/// What the daemon's back end supports on this host, found by probing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capabilities {
     #[schema(value_type = String, example = "namespace")]
     pub backend: BackendKind,
-    /// All that a sandbox can be made by, the default first. The rest here is about the default.
+    /// All back ends, the default first. The other fields describe the default.
     #[serde(default)]
     #[schema(value_type = Vec<String>, required = true)]
     pub backends: Vec<BackendKind>,

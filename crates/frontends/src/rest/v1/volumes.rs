@@ -10,14 +10,14 @@ use utoipa::ToSchema;
 
 use super::schema;
 
-/// What is asked of a new volume.
+/// A request for a new volume.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumeRequest {
     /// Letters, digits, `-`, `_` and `.`, at most 63.
     #[schema(value_type = String)]
     pub name: VolumeName,
-    /// The caller's own when absent.
+    /// Default: the caller's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
@@ -36,7 +36,7 @@ pub struct VolumeRequest {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Files with a name of their own, which outlive sandboxes.
+/// Named storage that outlives sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
@@ -52,11 +52,11 @@ pub struct Volume {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub quota: Option<ByteSize>,
-    /// Bytes it takes; absent where it was not measured in time.
+    /// Bytes it takes; absent if it was not measured in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub used: Option<ByteSize>,
-    /// How its quota is held, where it has one.
+    /// How its quota is enforced, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_held: Option<String>,
     #[serde(default)]

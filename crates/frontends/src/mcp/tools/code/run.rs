@@ -60,7 +60,7 @@ struct Arguments {
     context: Option<String>,
     /// Make or start the sandbox if needed
     create: Option<bool>,
-    /// Of a sandbox that is made
+    /// Of a new sandbox
     #[schemars(extend("x-full-only" = true))]
     image: Option<String>,
     /// Of a new context
@@ -90,7 +90,7 @@ struct Arguments {
 struct Ran {
     /// Sandbox
     name: String,
-    /// It was made for this.
+    /// It was created for this.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(default)]
     created: bool,

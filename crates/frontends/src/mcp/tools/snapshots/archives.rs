@@ -22,9 +22,9 @@ pub(super) struct SaveArguments {
     path_or_name: String,
     /// Host path of the file to write
     out: String,
-    /// The snapshots beneath it; default true: without them it loads only where they are
+    /// Include its parents; default true: without them it loads only where they exist
     with_parents: Option<bool>,
-    /// The image beneath it; default false
+    /// Include its image; default false
     with_image: Option<bool>,
     /// Not compressed
     plain_tar: Option<bool>,

@@ -23,7 +23,7 @@ const MAX_ARCHIVES: usize = 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CreateArguments {
-    /// Default made up from the sandbox's
+    /// Default: generated from the sandbox's name
     name: Option<String>,
     /// Running or stopped
     from_sandbox: Option<String>,
@@ -100,7 +100,7 @@ pub(super) struct RemoveArguments {
     /// Name, digest, or path of snapshot_list
     path_or_name: Option<String>,
     path_or_names: Option<Vec<String>>,
-    /// Also while it is used: it loses its name, and goes with its last user
+    /// Even if in use: it loses its name, and is deleted with its last user
     force: Option<bool>,
     /// Needed with force
     confirm: Option<bool>,
@@ -111,7 +111,7 @@ pub(super) struct RemoveArguments {
 pub(super) struct Removed {
     path_or_name: String,
     removed: bool,
-    /// It has no name now, and goes with the last who uses it.
+    /// It has lost its name, and will be deleted with its last user.
     kept_for_users: bool,
 }
 

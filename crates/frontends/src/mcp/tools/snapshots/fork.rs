@@ -91,7 +91,7 @@ pub(super) struct DiffArguments {
     name: String,
     /// image (default), or a snapshot on the same image
     since: Option<String>,
-    /// Only what is beneath
+    /// Only changes below this path
     path: Option<String>,
     /// Changes of text files as a patch, too
     patch: Option<bool>,
