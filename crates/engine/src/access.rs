@@ -109,8 +109,8 @@ impl Principal {
         match self.access {
             Access::ReadWrite => Ok(()),
             Access::ReadOnly => {
-                let message = format!("{} may look and change nothing", self.name);
-                Err(Error::new(ErrorKind::Denied, message).with_hint("Use a key that may change things."))
+                let message = format!("{} is read-only", self.name);
+                Err(Error::new(ErrorKind::Denied, message).with_hint("Use a key with write access."))
             }
         }
     }

@@ -41,9 +41,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Times a guest is asked for its execs before they count as lost.
 const MAX_ASKS: u32 = 10;
 
-const ENDED_AWAY: &str = "it ended while the daemon was away";
-const GIVEN_UP: &str = "it was removed by force while its back end did not answer";
-const START_CUT_SHORT: &str = "the daemon ended while it was starting";
+const ENDED_AWAY: &str = "it exited while the daemon was not running";
+const GIVEN_UP: &str = "it was removed by force while its back end did not respond";
+const START_CUT_SHORT: &str = "the daemon stopped while it was starting";
 
 pub(crate) async fn open(
     config: EngineConfig,
@@ -431,7 +431,7 @@ fn last_end(ledger: &Ledger, exec: &LiveExec) -> Result<Option<(ExitEntry, i64)>
             Ok(Some(item)) => {
                 let Entry { at_ms, body: EntryBody::Exited(exit), .. } = item.into() else { continue };
                 let unreadable = || {
-                    let message = format!("the end of exec {} cannot be read", exec.id);
+                    let message = format!("cannot read the end of exec {}", exec.id);
                     sandbox::Error::new(ErrorKind::Internal, message)
                 };
                 end = Some((exit.ok_or_else(unreadable)?, at_ms));

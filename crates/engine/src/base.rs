@@ -64,8 +64,8 @@ async fn find_rootfs(
         None if spec.image.is_host() => Ok(Base::host().into()),
         None => find_image(core, who, spec, progress).await,
         Some(_) if !spec.image.is_host() => {
-            Err(Error::invalid("a sandbox is made on an image or on a rootfs, not on both")
-                .with_hint("Leave one of image and rootfs out."))
+            Err(Error::invalid("a sandbox uses either an image or a rootfs, not both")
+                .with_hint("Omit either image or rootfs."))
         }
         Some(RootfsSpec::Snapshot { snapshot }) => snapshots::base::find(core, who, spec, snapshot).await,
         Some(RootfsSpec::Directory { path, allowed }) => {
@@ -99,7 +99,7 @@ async fn find_image(
             Ok(image) => return on_image(core, image),
             Err(images::Error::NotFound { .. }) if spec.pull == PullPolicy::IfMissing => {}
             Err(images::Error::NotFound { .. }) => {
-                let message = format!("image {name} is not here, and is not to be pulled");
+                let message = format!("image {name} does not exist here, and pulling is disabled");
                 return Err(Error::new(ErrorKind::NotFound, message)
                     .about(Thing::Image, name)
                     .with_next(Next::Pull(name.to_owned())));
@@ -129,14 +129,15 @@ async fn find_image(
 fn on_image(core: &Core, image: Image) -> Result<HeldBase> {
     let architecture = &image.platform.architecture;
     if image.platform.os != "linux" || *architecture != images::Platform::host().architecture {
-        let message = format!("the image is for {}/{architecture}, not for this machine", image.platform.os);
+        let message =
+            format!("the image is built for {}/{architecture}, not for this machine", image.platform.os);
         return Err(Error::new(ErrorKind::Unsupported, message)
-            .with_hint("Use an image with a build for this machine."));
+            .with_hint("Use an image that is built for this machine."));
     }
     let said = bytes_in(&image.config);
     if said > MAX_CONFIG_BYTES {
         let message = format!(
-            "image {} says {said} bytes about how it is run, more than the {MAX_CONFIG_BYTES} that are kept",
+            "the configuration of image {} has {said} bytes; the limit is {MAX_CONFIG_BYTES}",
             image.digest
         );
         return Err(Error::new(ErrorKind::LimitReached, message)
@@ -190,13 +191,13 @@ fn on_host_path(rootfs: RootfsPlan) -> HeldBase {
 /// The daemon's owner may name any host path; for others a front end's policy must have allowed it.
 fn check_host_path(who: &Principal, path: &Path, allowed: Option<FileIdentity>) -> Result<()> {
     if !who.is_owner && allowed.is_none() {
-        let message = format!("{} may not use paths of the host", who.name);
+        let message = format!("{} may not use host paths", who.name);
         return Err(Error::new(ErrorKind::Denied, message)
-            .with_hint("Use an image: import the files as one, or have the daemon's owner do that."));
+            .with_hint("Use an image: import the files as one, or ask the daemon's owner to do so."));
     }
     if !path.is_absolute() || path.as_os_str().as_encoded_bytes().contains(&0) {
         let message = format!("{} is not an absolute path", path.display());
-        return Err(Error::invalid(message).with_hint("Give a path of the host that begins with /."));
+        return Err(Error::invalid(message).with_hint("Give a host path that starts with /."));
     }
     Ok(())
 }
@@ -223,8 +224,8 @@ async fn check_kind(core: &Arc<Core>, path: &Path, kind: Kind) -> Result<()> {
     let (core, path) = (Arc::clone(core), path.to_owned());
     let checked = spawn_blocking(move || {
         let failed = |error| {
-            Error::new(ErrorKind::NotFound, format!("{} cannot be used: {error}", path.display()))
-                .with_hint("Check the path, and that the daemon's user may reach it.")
+            Error::new(ErrorKind::NotFound, format!("cannot use {}: {error}", path.display()))
+                .with_hint("Check the path, and that the daemon's user has access to it.")
         };
         let found = fs::metadata(&path).map_err(failed)?;
         mounts::check_apart(&path, &core.config)?;
@@ -232,16 +233,16 @@ async fn check_kind(core: &Arc<Core>, path: &Path, kind: Kind) -> Result<()> {
             Kind::Directory => (found.is_dir(), "a directory"),
             Kind::File => {
                 let fits = found.is_file() && mounts::has_ext4(&path).map_err(failed)?;
-                (fits, "a file with an ext4 file system in it, as mkfs.ext4 makes one")
+                (fits, "a file with an ext4 file system, as made by mkfs.ext4")
             }
         };
         if fits {
             return Ok(());
         }
         Err(Error::invalid(format!("{} is not {wanted}", path.display()))
-            .with_hint(format!("Name {wanted} of the host.")))
+            .with_hint(format!("Give {wanted} on the host.")))
     });
     checked
         .await
-        .map_err(|error| Error::new(ErrorKind::Internal, "a path was not looked at").with_source(error))?
+        .map_err(|error| Error::new(ErrorKind::Internal, "could not check a path").with_source(error))?
 }

@@ -124,7 +124,7 @@ impl Clerk {
             return self.leave().await;
         }
         let outcome = if record.state == ExecState::Starting && self.exec.last_guest_event() == 0 {
-            let message = "the sandbox or the daemon ended before it began".to_owned();
+            let message = "the sandbox or the daemon stopped before it started".to_owned();
             ExecOutcome::NotStarted { reason: NotStarted::Lost, message }
         } else {
             ExecOutcome::Killed { reason }
@@ -237,7 +237,7 @@ impl Clerk {
         if gone.is_empty() {
             return;
         }
-        let detail = format!("the {} oldest execs are gone; {MAX_KEPT_EXECS} are kept", gone.len());
+        let detail = format!("dropped the {} oldest execs; {MAX_KEPT_EXECS} are kept", gone.len());
         if let Err(error) = self.core.store.remove_execs(gone).await {
             tracing::warn!(sandbox = %self.shared.subject.id, %error, "records of old execs stay");
         }
@@ -266,7 +266,7 @@ impl Clerk {
             Err(error) => return tracing::warn!(exec = %self.exec.id, %error, "could not trim the ledger"),
         };
         for trimmed in trimmed {
-            let detail = format!("entries up to {} of {} are gone", trimmed.through, trimmed.exec);
+            let detail = format!("dropped entries up to {} of {}", trimmed.through, trimmed.exec);
             self.core.emit(&self.shared.subject, EventKind::LedgerTrimmed, Some(&trimmed.exec), detail).await;
             if trimmed.whole
                 && let Err(error) = self.core.store.remove_execs(vec![trimmed.exec.clone()]).await

@@ -86,9 +86,12 @@ impl Registry {
     ) -> Result<()> {
         let n_gone = usize::from(without.is_some_and(|id| self.by_id.contains_key(id)));
         if self.by_id.len() - n_gone >= limit {
-            return Err(Error::new(ErrorKind::LimitReached, format!("there are {limit} sandboxes already"))
-                .over(Limit::Sandboxes, limit as u64, limit as u64 + 1)
-                .with_next(Next::Raise(Limit::Sandboxes)));
+            return Err(Error::new(
+                ErrorKind::LimitReached,
+                format!("the limit of {limit} sandboxes is reached"),
+            )
+            .over(Limit::Sandboxes, limit as u64, limit as u64 + 1)
+            .with_next(Next::Raise(Limit::Sandboxes)));
         }
         self.check_quota(who, memory, without)
     }
@@ -116,7 +119,7 @@ impl Registry {
         };
         if let Some(limit) = who.quota.sandboxes.filter(|limit| n_has >= *limit) {
             return refused(
-                format!("{} may have {limit} sandboxes and has {n_has}", who.name),
+                format!("{} may have {limit} sandboxes and already has {n_has}", who.name),
                 Limit::KeySandboxes,
                 limit.into(),
                 u64::from(n_has) + 1,
@@ -126,7 +129,7 @@ impl Registry {
             who.quota.memory.filter(|limit| has.saturating_add(memory.bytes()) > limit.bytes())
         {
             let message = format!(
-                "{} may have {limit} of memory and has {}; {memory} more are too many",
+                "{} may have {limit} of memory and already has {}; {memory} more is too much",
                 who.name,
                 ByteSize(has)
             );
@@ -380,7 +383,7 @@ impl Core {
         match self.corrupt_row(who, which) {
             Some((id, row)) => Err(Error::new(
                 ErrorKind::Internal,
-                format!("the record of {id} cannot be read: {}", row.reason),
+                format!("cannot read the record of {id}: {}", row.reason),
             )
             .about(Thing::Sandbox, id.as_str())
             .with_next(Next::Replace(id.to_string()))),

@@ -127,7 +127,7 @@ fn gave_up(spec: &SandboxSpec) -> Error {
             "the sandbox of request {request} kept being removed while this request waited for it"
         ))
         .with_hint("Try again."),
-        None => error("no free name was found".to_owned()).with_hint("Give the sandbox a name."),
+        None => error("could not find a free name".to_owned()).with_hint("Give the sandbox a name."),
     }
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn check_lifetime(lifetime: &Lifetime) -> Result<()> {
     for (what, span) in [("time to live", lifetime.ttl), ("idle limit", lifetime.idle)] {
         if span.is_some_and(|span| span < Duration::from_millis(1)) {
             return Err(Error::invalid(format!("the {what} must be longer than zero"))
-                .with_hint(format!("Leave the {what} out for a sandbox without one.")));
+                .with_hint(format!("Omit the {what} for a sandbox without one.")));
         }
     }
     Ok(())
@@ -252,11 +252,11 @@ pub(crate) fn make_directory(directory: &Path) -> Result<()> {
     if let Some(all) = directory.parent() {
         make_private(all).or_else(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Ok(()),
-            _ => Err(error::from_io("make the directory", all, error)),
+            _ => Err(error::from_io("create the directory", all, error)),
         })?;
     }
     for directory in [directory, &directory.join("logs")] {
-        make_private(directory).map_err(|error| error::from_io("make the directory", directory, error))?;
+        make_private(directory).map_err(|error| error::from_io("create the directory", directory, error))?;
     }
     Ok(())
 }
@@ -281,5 +281,5 @@ pub(crate) fn check_directory(directory: &Path, label: &Subject) -> Result<()> {
     }
     let message = format!("the files of {label} are gone: no directory {}", directory.display());
     Err(Error::new(ErrorKind::Unavailable, message)
-        .with_hint("Put the directory back from a backup, or remove the sandbox and create another."))
+        .with_hint("Restore the directory from a backup, or remove the sandbox and create another."))
 }

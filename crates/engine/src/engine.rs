@@ -84,7 +84,7 @@ impl Engine {
         let corrupt = self.core.corrupt();
         let volumes = self.core.volumes.corrupt();
         let all = corrupt.iter().chain(volumes.iter());
-        let unreadable = all.map(|row| format!("the record of {} cannot be read: {}", row.id, row.reason));
+        let unreadable = all.map(|row| format!("cannot read the record of {}: {}", row.id, row.reason));
         unreadable.chain(self.core.recovery.warnings()).collect()
     }
 

@@ -40,9 +40,10 @@ pub(crate) fn from_ledger(error: LedgerError) -> Error {
         LedgerError::NoSpace { path } => {
             (ErrorKind::Unavailable, Some(format!("Free space in {}.", parent_of(path))))
         }
-        LedgerError::Damaged { .. } => {
-            (ErrorKind::Internal, Some("Read on from a later entry; the others are not affected.".to_owned()))
-        }
+        LedgerError::Damaged { .. } => (
+            ErrorKind::Internal,
+            Some("Continue from a later entry; the others are not affected.".to_owned()),
+        ),
         LedgerError::TooLong { .. } => (ErrorKind::InvalidRequest, Some("Send less at once.".to_owned())),
         LedgerError::Busy { .. } => (ErrorKind::Internal, None),
         LedgerError::Io { .. } => (ErrorKind::Unavailable, None),
@@ -53,8 +54,8 @@ pub(crate) fn from_ledger(error: LedgerError) -> Error {
 /// Some of an exec's output did not reach its ledger.
 pub(crate) fn lost_output(exec: &sandbox::ExecId, n_lost: u64) -> Error {
     let message =
-        format!("{n_lost} pieces of what exec {exec} printed are lost: they could not be written down");
-    Error::new(ErrorKind::Internal, message).with_hint("Run it again if its whole output matters.")
+        format!("{n_lost} pieces of the output of exec {exec} are lost: they could not be written to disk");
+    Error::new(ErrorKind::Internal, message).with_hint("Run it again if you need the whole output.")
 }
 
 pub(crate) fn from_backend(error: BackendError, subject: &Subject) -> Error {
@@ -73,7 +74,7 @@ pub(crate) fn from_backend(error: BackendError, subject: &Subject) -> Error {
 
 /// The back end lacks this capability.
 pub(crate) fn not_had(backend: BackendKind, what: Capability) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("the back end {backend} has no {what}"))
+    Error::new(ErrorKind::Unsupported, format!("the back end {backend} does not support {what}"))
         .about(Thing::Backend, backend.as_str())
         .with_next((backend != BackendKind::Namespace).then_some(Next::UseBackend(BackendKind::Namespace)))
 }
@@ -83,8 +84,8 @@ pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {
         GuestError::Refused(failure) => from_failure(failure, subject),
         GuestError::Source(error) => error,
         GuestError::RequestTooLong { len } => {
-            Error::invalid(format!("the request has {len} bytes as JSON; at most {MAX_FRAME_BYTES} fit"))
-                .with_hint("Shorten the command or its environment; put long text into a file.")
+            Error::invalid(format!("the request has {len} bytes as JSON; the limit is {MAX_FRAME_BYTES}"))
+                .with_hint("Shorten the command or its environment; write long text to a file.")
         }
         GuestError::Connect(error) => from_backend(error, subject),
         GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. } => {
@@ -96,11 +97,11 @@ pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {
             ErrorKind::Unsupported,
             format!("{subject} was started by another version of Warren: {error}"),
         )
-        .with_hint(format!("Stop {subject} and start it again; its files stay."))
+        .with_hint(format!("Stop {subject} and start it again; its files are kept."))
         .with_source(error),
         GuestError::Protocol(_) | GuestError::Nonsense(_) => {
-            Error::new(ErrorKind::Internal, format!("{subject} gave an answer that cannot be read: {error}"))
-                .with_hint(format!("Restart {subject}: what runs in it may have tampered with it."))
+            Error::new(ErrorKind::Internal, format!("{subject} sent an invalid answer: {error}"))
+                .with_hint(format!("Restart {subject}: a program in it may have tampered with it."))
                 .with_source(error)
         }
     }
@@ -146,8 +147,8 @@ pub(crate) fn wrong_state(sandbox: &Subject, state: SandboxState, action: Action
         (SandboxState::Running | SandboxState::Paused, _) => Next::Inspect(name),
     };
     let message = match action {
-        Action::Exec | Action::Files => format!("{sandbox} is {state}, and has to run for this"),
-        _ => format!("{sandbox} is {state}: {action} is not possible now"),
+        Action::Exec | Action::Files => format!("{sandbox} is {state}, but must be running for this"),
+        _ => format!("cannot {action} {sandbox}: it is {state}"),
     };
     Error::new(ErrorKind::WrongState, message)
         .about(sandbox.what, &sandbox.name)
@@ -173,7 +174,7 @@ pub(crate) fn no_such_session(exec: impl Display) -> Error {
 pub(crate) fn from_io(what: &str, path: &Path, source: std::io::Error) -> Error {
     let hint = match source.kind() {
         std::io::ErrorKind::NotFound => {
-            Some(format!("Put the directory {} back, or restart the daemon.", parent_of(path)))
+            Some(format!("Restore the directory {}, or restart the daemon.", parent_of(path)))
         }
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
             Some(format!("Free space in {}.", parent_of(path)))
@@ -192,7 +193,7 @@ fn parent_of(path: &Path) -> std::path::Display<'_> {
 }
 
 pub(crate) fn closing() -> Error {
-    Error::new(ErrorKind::Unavailable, "the daemon is closing").with_next(Next::Retry)
+    Error::new(ErrorKind::Unavailable, "the daemon is shutting down").with_next(Next::Retry)
 }
 
 #[cfg(test)]

@@ -49,9 +49,9 @@ impl Engine {
         let views = tokio::task::spawn_blocking(move || {
             records.into_iter().map(|record| view_of(&shared, record)).collect()
         });
-        views.await.map_err(|error| {
-            Error::new(ErrorKind::Internal, "the execs could not be listed").with_source(error)
-        })
+        views
+            .await
+            .map_err(|error| Error::new(ErrorKind::Internal, "could not list the execs").with_source(error))
     }
 
     #[crate::boxed]
@@ -114,7 +114,7 @@ impl Engine {
         let spec = live.record().spec;
         if !spec.stdin && spec.terminal.is_none() {
             return Err(Error::new(ErrorKind::WrongState, format!("exec {exec} was started without stdin"))
-                .with_hint("Start it with stdin kept open."));
+                .with_hint("Start it with stdin open."));
         }
         let _turn = live.stdin.lock().await;
         let request = Request::ExecStdin { id: exec.to_string(), close };
@@ -137,7 +137,7 @@ impl Engine {
         scope: SignalScope,
     ) -> Result<()> {
         if !(1..=MAX_SIGNAL).contains(&signal) {
-            return Err(Error::invalid(format!("{signal} is not a signal; they go from 1 to {MAX_SIGNAL}")));
+            return Err(Error::invalid(format!("{signal} is not a signal: use 1 to {MAX_SIGNAL}")));
         }
         let shared = self.core().find_to_change(who, which).await?;
         let (life, live, _guard) = self.running(&shared, exec, "signal it").await?;

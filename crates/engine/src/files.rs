@@ -536,7 +536,7 @@ pub(crate) fn checked(path: &str) -> Result<String> {
     let path = checked_text("path", path, MAX_PATH_BYTES)?;
     if !path.starts_with('/') {
         return Err(Error::invalid(format!("the path {path:?} is not absolute"))
-            .with_hint("Give a path that begins with /."));
+            .with_hint("Give a path that starts with /."));
     }
     Ok(path)
 }
@@ -551,7 +551,7 @@ fn checked_text(what: &str, text: &str, limit: usize) -> Result<String> {
     }
     if text.len() > limit {
         return Err(Error::invalid(format!(
-            "a {what} has at most {limit} bytes, this one has {}",
+            "a {what} has at most {limit} bytes, but this one has {}",
             text.len()
         )));
     }
@@ -563,7 +563,7 @@ fn checked_text(what: &str, text: &str, limit: usize) -> Result<String> {
 
 fn checked_mode(mode: u32) -> Result<u32> {
     if mode > MAX_MODE {
-        return Err(Error::invalid(format!("{mode:o} are not permission bits; the most is {MAX_MODE:o}")));
+        return Err(Error::invalid(format!("{mode:o} are not permission bits; the maximum is {MAX_MODE:o}")));
     }
     Ok(mode)
 }

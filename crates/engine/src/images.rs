@@ -265,7 +265,7 @@ impl Core {
         match loaded.iter().any(|image| image.digest.as_str() == digest) {
             true => Ok(()),
             false => {
-                Err(Error::invalid(format!("the archive says that image {digest} is inside, and it is not")))
+                Err(Error::invalid(format!("image {digest} is listed in the archive but missing from it")))
             }
         }
     }
@@ -337,11 +337,11 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         }
         E::Unauthorized { .. } => (
             ErrorKind::Denied,
-            "Check the name: registries say the same of images that do not exist. Or give a username and a password: keys use the daemon's own login only at registries that images.registries lists.",
+            "Check the name: registries answer the same for images that do not exist. Or give a username and a password: keys use the daemon's own login only for registries listed in images.registries.",
         ),
         E::Denied { .. } => (
             ErrorKind::Denied,
-            "Use a public registry, or have the daemon's operator name this one in its configuration (images.registries).",
+            "Use a public registry, or ask the daemon's operator to add this one to its configuration (images.registries).",
         ),
         E::RateLimited { .. } => {
             (ErrorKind::LimitReached, "Try again later, log in to the registry, or use a mirror.")
@@ -358,17 +358,16 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         E::InUse { .. } => {
             return told(ErrorKind::WrongState).with_next(Next::RemoveUsers(Thing::Image)).with_source(error);
         }
-        E::NoSpace { .. } => (
-            ErrorKind::Unavailable,
-            "Free space on the disk, or prune images and snapshots that are not needed.",
-        ),
+        E::NoSpace { .. } => {
+            (ErrorKind::Unavailable, "Free disk space, or prune images and snapshots you no longer need.")
+        }
         E::NoImages => (
             ErrorKind::Unsupported,
             "It is not an image archive; a root file system in a tar becomes an image by an import.",
         ),
         E::Compression { .. } => (ErrorKind::Unsupported, "Compress it with gzip or zstd, or not at all."),
         E::Unsupported { .. } => (ErrorKind::Unsupported, "Use another image, or another platform of it."),
-        E::Io { .. } => (ErrorKind::Unavailable, "Look at the daemon's data directory and its log."),
+        E::Io { .. } => (ErrorKind::Unavailable, "Check the daemon's data directory and its log."),
     };
     told(kind).with_hint(hint).with_source(error)
 }

@@ -161,9 +161,12 @@ impl Engine {
         let label = spec.check()?;
         let now = core.clock.now();
         if core.keys.count_living(now) >= MAX_KEYS {
-            return Err(Error::new(ErrorKind::LimitReached, format!("there are {MAX_KEYS} keys already"))
-                .over(Limit::Keys, MAX_KEYS as u64, MAX_KEYS as u64 + 1)
-                .with_next(Next::Remove(Thing::Key)));
+            return Err(Error::new(
+                ErrorKind::LimitReached,
+                format!("the limit of {MAX_KEYS} keys is reached"),
+            )
+            .over(Limit::Keys, MAX_KEYS as u64, MAX_KEYS as u64 + 1)
+            .with_next(Next::Remove(Thing::Key)));
         }
         let (id, secret) = secret::make()?;
         let key = KeyView {
@@ -269,7 +272,7 @@ where
 {
     let task = core.drivers.spawn(work(Arc::clone(core)));
     task.await
-        .map_err(|error| Error::new(ErrorKind::Internal, "the change of a key failed").with_source(error))?
+        .map_err(|error| Error::new(ErrorKind::Internal, "could not change a key").with_source(error))?
 }
 
 fn refuse_ended(key: &KeyView, now: Timestamp) -> Result<()> {
@@ -283,7 +286,7 @@ fn refuse_ended(key: &KeyView, now: Timestamp) -> Result<()> {
 
 /// The same words whatever is wrong: an unknown key, a wrong secret, text that is not a key.
 fn unknown_key() -> Error {
-    Error::new(ErrorKind::Unauthenticated, "the key is not known").with_next(Next::MakeKey)
+    Error::new(ErrorKind::Unauthenticated, "unknown key").with_next(Next::MakeKey)
 }
 
 fn no_such_key(which: &str) -> Error {

@@ -128,9 +128,9 @@ impl Engine {
                 (None, now) if now == state => Ok(()),
                 (None, _) => Err(Error::new(
                     ErrorKind::WrongState,
-                    format!("{} is failed and will not be {state}", shared.label()),
+                    format!("{} has failed and will not be {state}", shared.label()),
                 )
-                .with_hint("Look at its reason, then remove it.")),
+                .with_hint("Check the reason, then remove it.")),
             }
         };
         let waited = with_timeout(time, async {
@@ -144,7 +144,7 @@ impl Engine {
                     ErrorKind::TimedOut,
                     format!("{} is still {now}, not {state}", shared.label()),
                 )
-                .with_hint("Wait longer, or look at what it does."))
+                .with_hint("Wait longer, or check what it is doing."))
             }
         }
     }
@@ -169,9 +169,9 @@ impl Engine {
                 let n_left = shared.view().n_running_execs;
                 Err(Error::new(
                     ErrorKind::TimedOut,
-                    format!("{n_left} commands still run in {}", shared.label()),
+                    format!("{n_left} commands are still running in {}", shared.label()),
                 )
-                .with_hint("It takes new commands again. Drain with more time, or stop it."))
+                .with_hint("It accepts new commands again. Drain with more time, or stop it."))
             }
         }
     }
@@ -226,9 +226,9 @@ impl Engine {
 fn check_grace(grace: Option<Duration>) -> Result<()> {
     match grace.filter(|grace| *grace > MAX_STOP_GRACE) {
         Some(grace) => Err(Error::invalid(format!(
-            "a grace of {grace:?} is longer than the longest, {MAX_STOP_GRACE:?}"
+            "the grace period {grace:?} exceeds the maximum of {MAX_STOP_GRACE:?}"
         ))
-        .with_hint("Ask for less, or drain the sandbox to let its commands end by themselves.")),
+        .with_hint("Use a shorter one, or drain the sandbox to let its commands finish.")),
         None => Ok(()),
     }
 }

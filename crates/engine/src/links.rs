@@ -222,8 +222,9 @@ fn check_target(target: &LinkTarget) -> Result<()> {
 
 /// The same words for a link that was never made, is gone, or whose key has ended.
 fn no_such_link() -> Error {
-    Error::not_found("there is no such link")
-        .with_hint("A link ends with its time, its sandbox and the key that asked for it. Ask for a new one.")
+    Error::not_found("no such link").with_hint(
+        "A link ends when it expires, or with its sandbox or the key that created it. Ask for a new one.",
+    )
 }
 
 /// The content of a token.

@@ -77,9 +77,11 @@ async fn resolve_one(core: &Core, mount: &MountPlan) -> Result<(MountOrigin, Opt
     let origin = match &mount.source {
         MountOrigin::Volume { id } => {
             let found = core.volumes.get(id).ok_or_else(|| {
-                let message = format!("its volume {id} is gone; one of the same name would be another");
+                let message = format!(
+                    "its volume {id} was removed; a volume of the same name would be a different one"
+                );
                 Error::not_found(message)
-                    .with_hint("Create another sandbox, which can mount the volume there is now.")
+                    .with_hint("Create another sandbox, which can mount the current volume.")
             })?;
             return Ok((mount.source.clone(), measured_quota(&found)));
         }
@@ -123,7 +125,7 @@ fn may_use(who: &Principal, path: &Path, allowed: Option<FileIdentity>) -> Resul
     let climbs = path.components().any(|part| part == Component::ParentDir);
     if !path.is_absolute() || climbs || path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(Error::invalid(format!("the host path {} is not absolute", path.display()))
-            .with_hint("Give a path that begins with / and has no .. in it."));
+            .with_hint("Give a path that starts with / and does not contain `..`."));
     }
     if who.is_owner || allowed.is_some() {
         return Ok(());
@@ -151,15 +153,13 @@ async fn look(
     // A network path may be slow.
     let found = spawn_blocking(move || look_at(&asked, &config, expected)).await;
     let found = found.map_err(|error| {
-        Error::new(ErrorKind::Internal, format!("{} could not be looked at", path.display()))
-            .with_source(error)
+        Error::new(ErrorKind::Internal, format!("could not inspect {}", path.display())).with_source(error)
     })??;
     match allowed {
         Some(allowed) if allowed != found => {
-            let message =
-                format!("the host path {} is another file now than the one that was allowed", path.display());
+            let message = format!("the host path {} is no longer the file that was allowed", path.display());
             Err(Error::new(ErrorKind::Denied, message)
-                .with_hint("Put the old one back, or create another sandbox."))
+                .with_hint("Restore the old file, or create another sandbox."))
         }
         _ => Ok(found),
     }
@@ -172,19 +172,19 @@ fn look_at(path: &Path, config: &EngineConfig, expected: HostFileKind) -> Result
             IoKind::NotFound => {
                 (ErrorKind::NotFound, "Create it on the daemon's machine first, or use a volume.")
             }
-            _ => (ErrorKind::Unavailable, "The daemon's user must be able to reach it."),
+            _ => (ErrorKind::Unavailable, "The daemon's user must have access to it."),
         };
-        Error::new(kind, format!("the host path {shown} cannot be used: {error}")).with_hint(hint)
+        Error::new(kind, format!("cannot use the host path {shown}: {error}")).with_hint(hint)
     };
     let metadata = std::fs::metadata(path).map_err(failed)?;
     let refused = |why: &str, hint: &str| {
-        let message = format!("the host path {} cannot be mounted: {why}", path.display());
+        let message = format!("cannot mount the host path {}: {why}", path.display());
         Err(Error::invalid(message).with_hint(hint))
     };
     check_apart(path, config)?;
     match expected {
         HostFileKind::Any if !(metadata.is_dir() || metadata.is_file()) => {
-            return refused("it is neither a directory nor a file", "Name a directory or a plain file.");
+            return refused("it is neither a directory nor a file", "Use a directory or a regular file.");
         }
         HostFileKind::Ext4 if !(metadata.is_file() && has_ext4(path).map_err(failed)?) => {
             return refused("it is not a file with an ext4 file system in it", "Make one with mkfs.ext4.");
@@ -221,14 +221,14 @@ pub(crate) fn check_apart(path: &Path, config: &EngineConfig) -> Result<()> {
     for own in [Some(&config.home), config.run.as_ref()].into_iter().flatten() {
         let own = real(own);
         let (why, hint) = if shown.starts_with(&own) {
-            ("it is one of the daemon's own".to_owned(), "Use a volume for what sandboxes share.")
+            ("it belongs to the daemon".to_owned(), "Use a volume to share files between sandboxes.")
         } else if own.starts_with(&shown) {
-            let why = format!("the daemon's own directory {} lies in it", own.display());
-            (why, "Name those directories in it that the sandbox needs.")
+            let why = format!("it contains the daemon's own directory {}", own.display());
+            (why, "Mount only the directories in it that the sandbox needs.")
         } else {
             continue;
         };
-        let message = format!("the host path {} cannot be shown to a sandbox: {why}", path.display());
+        let message = format!("cannot mount the host path {} in a sandbox: {why}", path.display());
         return Err(Error::invalid(message).with_hint(hint));
     }
     Ok(())

@@ -42,7 +42,7 @@ pub(crate) fn random_exec_id() -> Result<ExecId> {
 pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|source| {
-        Error::new(ErrorKind::Unavailable, "the host gave no random numbers").with_source(source)
+        Error::new(ErrorKind::Unavailable, "could not get random numbers from the host").with_source(source)
     })?;
     Ok(bytes)
 }

@@ -104,7 +104,7 @@ fn check_source(place: &str, patch: &Patch, source: Option<&PatchSource>) -> Res
         (Patch::CopyFile { .. }, Some(PatchSource::File { .. }))
         | (Patch::CopyDir { .. }, Some(PatchSource::Directory { .. })) => Ok(()),
         (Patch::CopyFile { host_path, .. } | Patch::CopyDir { host_path, .. }, None) => {
-            let message = format!("{place}: {} on the host may not be read", host_path.display());
+            let message = format!("{place}: the host path {} may not be read", host_path.display());
             Err(Error::new(ErrorKind::Denied, message)
                 .with_hint("Give the content in a patch of kind text or file, or use a volume."))
         }
@@ -136,7 +136,7 @@ impl Patches {
 fn at_place(place: &str, error: Error) -> Error {
     let is_there = error.kind() == ErrorKind::AlreadyExists;
     let error = error
-        .reworded(|words| format!("{place} failed, so the sandbox was not made: {words}"))
+        .reworded(|words| format!("{place} failed, so the sandbox was not created: {words}"))
         .about(Thing::Patch, place);
     if is_there { error.with_hint("Set replace: true on this patch to overwrite the file.") } else { error }
 }
@@ -273,5 +273,5 @@ fn gone(removed: Result<()>) -> Result<()> {
 }
 
 fn no_source() -> Error {
-    Error::new(ErrorKind::Internal, "nothing of the host was opened for it")
+    Error::new(ErrorKind::Internal, "no host file was opened for it")
 }

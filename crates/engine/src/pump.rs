@@ -457,7 +457,7 @@ fn cell_start(cell: &CellSpec, code: String) -> CellStart {
 
 async fn opened(opening: JoinHandle<Result<()>>) -> Result<()> {
     opening.await.unwrap_or_else(|error| {
-        Err(Error::new(ErrorKind::Internal, "the ledger could not be opened").with_source(error))
+        Err(Error::new(ErrorKind::Internal, "could not open the ledger").with_source(error))
     })
 }
 

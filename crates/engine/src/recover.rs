@@ -71,8 +71,8 @@ impl Recovery {
         let mut warnings = Vec::new();
         if !self.is_empty() {
             warnings.push(format!(
-                "records were missing and were made anew from the files: {} sandboxes, {} volumes, {} snapshots; keys, events, \
-                 the audit, package jobs and the commands of execs cannot be made anew",
+                "missing records were rebuilt from the files: {} sandboxes, {} volumes, {} snapshots; keys, events, the audit, \
+                 package jobs and the commands of execs cannot be rebuilt",
                 self.sandboxes.len(),
                 self.volumes.len(),
                 self.n_snapshots
@@ -135,7 +135,7 @@ fn unrecorded<T: Described>(home: &Path, known: &BTreeSet<T::Id>, recovery: &mut
 fn unknown<T: Described>(found: Found<T>, error: &io::Error) -> Unknown {
     let reason = match error.kind() {
         io::ErrorKind::NotFound => NO_MANIFEST.to_owned(),
-        _ => format!("its manifest cannot be read: {error}"),
+        _ => format!("cannot read its manifest: {error}"),
     };
     Unknown { path: found.directory, reason }
 }
@@ -206,7 +206,7 @@ async fn put_sandbox(
     }
     Err(sandbox::Error::new(
         sandbox::ErrorKind::Internal,
-        format!("no name was found for {}, which was called {name}", record.id),
+        format!("could not find a free name for {}, which was called {name}", record.id),
     ))
 }
 
@@ -256,7 +256,7 @@ async fn put_volume(
     }
     Err(sandbox::Error::new(
         sandbox::ErrorKind::Internal,
-        format!("no name was found for {}, which was called {name}", record.id),
+        format!("could not find a free name for {}, which was called {name}", record.id),
     ))
 }
 
@@ -361,7 +361,7 @@ pub async fn put_aside(
             std::fs::create_dir_all(&into)?;
             std::fs::rename(path, into.join(path.file_name().unwrap_or_default()))
         });
-        moved.map_err(|error| error::from_io("put aside", path, error))?;
+        moved.map_err(|error| error::from_io("move aside", path, error))?;
     }
     store.bind_to_home().await.map_err(error::from_store)?;
     Ok((!recovery.unknown.is_empty()).then_some(lost))

@@ -102,7 +102,7 @@ impl Replacing {
                     let kept = self.kept_name();
                     // It must not get its earlier name back once the new one is gone.
                     drop(self.rename(kept.clone(), true).await);
-                    made.warnings.push(format!("The sandbox it replaces is still there as {kept}: {error}."));
+                    made.warnings.push(format!("The old sandbox still exists as {kept}: {error}."));
                 }
                 Ok(made)
             }
@@ -120,9 +120,7 @@ impl Replacing {
         }
         let Err(error) = renamed else { return why };
         tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "a sandbox that was not replaced keeps another name");
-        why.reworded(|why| {
-            format!("{why}; the sandbox that was to be replaced is now called {}", self.kept_name())
-        })
+        why.reworded(|why| format!("{why}; the old sandbox is now called {}", self.kept_name()))
     }
 
     async fn rename(&self, name: SandboxName, for_good: bool) -> Result<()> {

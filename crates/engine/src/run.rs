@@ -264,7 +264,7 @@ impl Followed {
         let view = self.engine.wait_exec(&self.who, &self.which, exec, Some(RECORD_PATIENCE)).await?;
         view.outcome.ok_or_else(|| {
             Error::new(ErrorKind::Unavailable, format!("the log of exec {exec} ended before the exec did"))
-                .with_hint("It may still run; read its log again.")
+                .with_hint("It may still be running; read its log again.")
         })
     }
 }

@@ -140,7 +140,7 @@ impl Shared {
         match timeout(ADOPTED_WITHIN, known).await.map(|status| status.ok()?.unreachable.clone()) {
             Ok(None) => Ok(()),
             Ok(Some(why)) => {
-                let message = format!("{} cannot be reached: {why}", self.label());
+                let message = format!("cannot reach {}: {why}", self.label());
                 Err(Error::new(ErrorKind::Unavailable, message)
                     .about(Thing::Sandbox, self.subject.name.as_str())
                     .with_next(Next::Retry))

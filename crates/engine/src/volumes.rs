@@ -183,7 +183,7 @@ impl Core {
         match (found, self.corrupt_volume(who, which)) {
             (Some(record), _) => Ok(record),
             (None, Some(id)) => {
-                let message = format!("the record of volume {id} cannot be read");
+                let message = format!("cannot read the record of volume {id}");
                 Err(Error::new(ErrorKind::Internal, message)
                     .with_hint(format!("Remove {id}; other volumes are not affected.")))
             }
@@ -232,10 +232,10 @@ impl Core {
     fn volume_view(&self, record: &VolumeRecord, used: Option<ByteSize>) -> VolumeView {
         let VolumeSpec { name, namespace, kind, size, quota, labels } = record.spec.clone();
         let held = match record.storage {
-            Some(VolumeStorage::Image) => "By a file system of that size: no write can pass it.",
+            Some(VolumeStorage::Image) => "By a file system of that size: no write can exceed it.",
             _ => {
-                "By measuring while sandboxes use it, every half second to five seconds: the workload that lets it grow past \
-                 its quota is killed. What callers write to it themselves is refused before."
+                "By measuring while sandboxes use it, every half second to five seconds: a workload that exceeds the \
+                 quota is killed. Writes through the API are refused before they exceed it."
             }
         };
         VolumeView {

@@ -5,7 +5,7 @@ use sandbox::{Error, Result};
 
 pub(crate) fn reference(text: &str) -> Result<Reference> {
     text.parse().map_err(|error: engine::ImageError| {
-        Error::invalid(error.to_string()).with_hint("Name the image as in team/app:1.2.")
+        Error::invalid(error.to_string()).with_hint("Use a name such as team/app:1.2.")
     })
 }
 

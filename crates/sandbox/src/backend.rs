@@ -52,7 +52,7 @@ impl FromStr for BackendKind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
             let (known, text) =
                 (Self::ALL.map(Self::as_str).join(", "), text.chars().take(80).collect::<String>());
-            Error::invalid(format!("{text:?} is not a back end; the back ends are {known}"))
+            Error::invalid(format!("{text:?} is not a back end: use {known}"))
         })
     }
 }
@@ -106,13 +106,13 @@ impl fmt::Display for Capability {
         f.write_str(match self {
             Self::Pause => "pauses",
             Self::MemoryLimit => "memory limits",
-            Self::CpuLimit => "processor limits",
-            Self::PidsLimit => "limits on processes",
+            Self::CpuLimit => "CPU limits",
+            Self::PidsLimit => "process limits",
             Self::HardDiskLimit => "hard disk limits",
             Self::Images => "images",
             Self::Volumes => "volumes",
             Self::Snapshots => "snapshots",
-            Self::HostPaths => "paths of the host",
+            Self::HostPaths => "host paths",
         })
     }
 }

@@ -85,7 +85,7 @@ impl BaseConfig {
         }
         let words = [&self.entrypoint, &self.cmd, &self.shell].into_iter().flatten();
         if words.chain(&self.cwd).chain(&self.user).any(|word| word.contains('\0')) {
-            return refuse("a word holds a zero byte".to_owned());
+            return refuse("an argument contains a NUL byte".to_owned());
         }
         Ok(())
     }

@@ -21,21 +21,21 @@ pub enum InvalidExec {
     Empty,
     #[error("{what} contains a NUL byte")]
     Nul { what: String },
-    #[error("{what} has {len} bytes; at most {limit} fit")]
+    #[error("{what} has {len} bytes; the limit is {limit}")]
     TooLong { what: String, len: usize, limit: usize },
-    #[error("{name:?} is not a name for an environment variable")]
+    #[error("{name:?} is not a valid name for an environment variable")]
     VariableName { name: String },
-    #[error("env has {count} variables; at most {MAX_VARIABLES} fit")]
+    #[error("env has {count} variables; the limit is {MAX_VARIABLES}")]
     TooManyVariables { count: usize },
     #[error("{0}")]
     Rlimit(String),
     #[error("the working directory {0:?} is not an absolute path")]
     RelativeDirectory(String),
-    #[error("a terminal of {rows} rows and {cols} columns cannot be made")]
+    #[error("a terminal cannot have {rows} rows and {cols} columns")]
     TerminalSize { rows: u16, cols: u16 },
     #[error("the time limit must be longer than zero")]
     NoTime,
-    #[error("a cell takes code, no command, no stdin and no terminal")]
+    #[error("a cell takes code, but no command, stdin or terminal")]
     CellWithCommand,
 }
 
@@ -98,7 +98,7 @@ impl Rlimit {
             return Err(crate::Error::invalid(format!(
                 "rlimits: soft {soft} of {resource} is above hard {hard}"
             ))
-            .with_hint("Give a hard limit that is not below the soft one, or leave hard out."));
+            .with_hint("Set a hard limit that is not below the soft one, or omit it."));
         }
         Ok(())
     }
@@ -243,7 +243,7 @@ pub(crate) fn check_env(env: &BTreeMap<String, String>) -> Result<usize, Invalid
 pub(crate) fn check_rlimits(rlimits: &[Rlimit]) -> crate::Result<()> {
     let (n, most) = (rlimits.len(), RLIMIT_RESOURCES.len());
     if n > most {
-        return Err(crate::Error::invalid(format!("rlimits has {n} entries; at most {most} fit"))
+        return Err(crate::Error::invalid(format!("rlimits has {n} entries; the limit is {most}"))
             .with_hint("Give each resource once."));
     }
     rlimits.iter().try_for_each(Rlimit::check)
@@ -343,7 +343,7 @@ impl fmt::Display for ExecOutcome {
             Self::Signaled { signal } => write!(f, "ended by signal {signal}"),
             Self::NotStarted { message, .. } => write!(f, "did not start: {message}"),
             Self::Killed { reason } => f.write_str(match reason {
-                KillReason::TimeLimit => "killed: its time was up",
+                KillReason::TimeLimit => "killed: it timed out",
                 KillReason::MemoryLimit => "killed: the sandbox ran out of memory",
                 KillReason::DiskLimit => "killed: the sandbox ran out of disk",
                 KillReason::SandboxStopped => "killed: the sandbox was stopped",

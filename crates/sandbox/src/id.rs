@@ -13,7 +13,7 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
-    #[error("an id of this kind begins with {0:?}")]
+    #[error("an id of this kind starts with {0:?}")]
     Prefix(&'static str),
     #[error("an id is 13 characters of 0-9 and a-z after its prefix")]
     Characters,

@@ -133,10 +133,10 @@ pub fn check_guest_path(path: &str) -> Result<String> {
         return refuse("it is the root");
     }
     if parts.iter().any(|part| matches!(*part, "." | "..")) {
-        return refuse("it has . or .. in it");
+        return refuse("it contains . or ..");
     }
     if KERNEL_PLACES.iter().any(|place| parts[0] == &place[1..]) {
-        return refuse("/proc, /sys and /dev are the sandbox's own");
+        return refuse("/proc, /sys and /dev belong to the sandbox");
     }
     Ok(format!("/{}", parts.join("/")))
 }

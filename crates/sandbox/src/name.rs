@@ -43,13 +43,13 @@ impl fmt::Display for NameKind {
 pub enum InvalidName {
     #[error("a {what} must not be empty")]
     Empty { what: NameKind },
-    #[error("a {what} has at most {limit} bytes, this one has {len}")]
+    #[error("a {what} has at most {limit} bytes, but this one has {len}")]
     TooLong { what: NameKind, len: usize, limit: usize },
     #[error(
-        "{name:?} is not a {what}: letters, digits, '-', '_' and '.' only, beginning with a letter or digit"
+        "{name:?} is not a {what}: letters, digits, '-', '_' and '.' only, starting with a letter or digit"
     )]
     Characters { what: NameKind, name: String },
-    #[error("{name:?} is not a {what}: names that begin with {prefix:?} are kept for ids")]
+    #[error("{name:?} is not a {what}: names that start with {prefix:?} are reserved for ids")]
     Reserved { what: NameKind, name: String, prefix: &'static str },
 }
 

@@ -85,13 +85,13 @@ impl From<PackageManager> for String {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPackage {
-    #[error("{text:?} is not a package manager; there are pip, npm and apt")]
+    #[error("{text:?} is not a package manager: use pip, npm or apt")]
     Manager { text: String },
-    #[error("no package is named")]
+    #[error("no package was given")]
     None,
-    #[error("{count} packages are named; at most {MAX_PACKAGES} fit one job")]
+    #[error("{count} packages were given; the limit for one job is {MAX_PACKAGES}")]
     TooMany { count: usize },
-    #[error("{text:?} is not a package that {manager} knows how to look up: {why}")]
+    #[error("{text:?} is not a valid package name for {manager}: {why}")]
     Package { manager: PackageManager, text: String, why: &'static str },
 }
 
@@ -109,11 +109,11 @@ impl Package {
             return Err(refused("it is too long"));
         }
         let text: String = match manager {
-            PackageManager::Pip => without_blanks(text).ok_or_else(|| refused("it has a blank in it"))?,
+            PackageManager::Pip => without_blanks(text).ok_or_else(|| refused("it contains a space"))?,
             PackageManager::Npm | PackageManager::Apt => text.trim().to_owned(),
         };
         if !text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '@') {
-            return Err(refused("a name begins with a letter or a digit"));
+            return Err(refused("a name starts with a letter or a digit"));
         }
         let name = match manager {
             PackageManager::Pip => pip_name(&text),
@@ -150,7 +150,7 @@ fn pip_name(text: &str) -> Result<String, Why> {
         return Err("a name ends with a letter or a digit");
     }
     if let Some(extras) = rest.strip_prefix('[') {
-        let (inside, after) = extras.split_once(']').ok_or("its extras have no end")?;
+        let (inside, after) = extras.split_once(']').ok_or("its extras are not closed with ]")?;
         if !inside.split(',').all(|extra| !extra.is_empty() && extra.chars().all(is_name_char)) {
             return Err("its extras are not names");
         }

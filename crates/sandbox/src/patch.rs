@@ -161,17 +161,19 @@ impl Patch {
             return refuse("is not an absolute path");
         }
         if path.bytes().all(|byte| byte == b'/') && !matches!(self, Self::CopyDir { .. }) {
-            return refuse("is the root, which a patch cannot be");
+            return refuse("is the root, which cannot be patched");
         }
         if let Some(mount) = mounted.iter().find(|mount| is_beneath(path, mount)) {
-            return Err(Error::invalid(format!("{place}: {shown:?} lies in the mount {mount}"))
-                .with_hint("Patches change the sandbox's own files; write to a mount once it runs."));
+            return Err(Error::invalid(format!("{place}: {shown:?} is in the mount {mount}")).with_hint(
+                "Patches change the sandbox's own files; write to a mount once the sandbox runs.",
+            ));
         }
         if let (Self::Remove { .. } | Self::CopyDir { .. }, Some(mount)) =
             (self, mounted.iter().find(|mount| is_beneath(mount, path)))
         {
-            return Err(Error::invalid(format!("{place}: the mount {mount} lies in {shown:?}"))
-                .with_hint("Patches change the sandbox's own files; change files of a mount once it runs."));
+            return Err(Error::invalid(format!("{place}: the mount {mount} is in {shown:?}")).with_hint(
+                "Patches change the sandbox's own files; change files in a mount once the sandbox runs.",
+            ));
         }
         if let Self::Symlink { target, .. } = self
             && (target.is_empty() || target.len() > MAX_PATH_BYTES || target.contains('\0'))
@@ -180,7 +182,7 @@ impl Patch {
         }
         match self.mode() {
             Some(mode) if mode > MAX_MODE => Err(Error::invalid(format!(
-                "{place}: {mode} are not permission bits; the most is {MAX_MODE}"
+                "{place}: {mode} are not permission bits; the maximum is {MAX_MODE}"
             ))),
             _ => Ok(()),
         }
@@ -202,14 +204,15 @@ pub fn check_patches(
 ) -> Result<()> {
     let n = patches.len() + scripts.len();
     if n > MAX_PATCHES {
-        return Err(Error::invalid(format!("{n} patches and scripts; at most {MAX_PATCHES} fit"))
+        return Err(Error::invalid(format!("there are {n} patches and scripts; the limit is {MAX_PATCHES}"))
             .with_hint("Write the rest once the sandbox runs."));
     }
     let n_bytes = patches.iter().map(Patch::n_bytes).chain(scripts.values().map(String::len));
     let n_bytes = n_bytes.fold(0, usize::saturating_add);
     if n_bytes > MAX_PATCH_BYTES {
-        let message =
-            format!("the patches and scripts have {n_bytes} bytes of content; at most {MAX_PATCH_BYTES} fit");
+        let message = format!(
+            "the patches and scripts have {n_bytes} bytes of content; the limit is {MAX_PATCH_BYTES}"
+        );
         return Err(Error::invalid(message).with_hint("Copy large files in once the sandbox runs."));
     }
     let mounted = mounts.iter().filter_map(|mount| crate::check_guest_path(&mount.guest_path).ok()).collect();
@@ -228,7 +231,7 @@ fn check_script_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let shown: String = name.chars().take(MAX_SCRIPT_NAME_BYTES).collect();
-    Err(Error::invalid(format!("scripts: {shown:?} is not a name for a program"))
+    Err(Error::invalid(format!("scripts: {shown:?} is not a valid program name"))
         .with_hint("A script's name has no slash and no space, such as build or run-tests."))
 }
 
@@ -267,9 +270,9 @@ mod tests {
             let patch: Patch = serde_json::from_str(patch).unwrap();
             check_patches(&[patch], &BTreeMap::new(), std::slice::from_ref(&mounted)).unwrap_err().to_string()
         };
-        assert!(refused(r#"{"kind":"remove","path":"/srv"}"#).contains("the mount /srv/data lies in"));
+        assert!(refused(r#"{"kind":"remove","path":"/srv"}"#).contains("the mount /srv/data is in"));
         let copy = r#"{"kind":"copyDir","hostPath":"/h","path":"/srv"}"#;
-        assert!(refused(copy).contains("the mount /srv/data lies in"));
+        assert!(refused(copy).contains("the mount /srv/data is in"));
     }
 
     #[test]

@@ -136,7 +136,7 @@ pub struct SandboxPlan {
 /// Ids of snapshots. Records of earlier versions have the paths of their trees: `…/snapshots/<id>/tree`.
 fn snapshot_ids<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<SnapshotId>, D::Error> {
     let id = |text: &String| text.split('/').rev().find_map(|part| part.parse().ok());
-    let no_id = |text: &String| D::Error::custom(format!("{text:?} names no snapshot"));
+    let no_id = |text: &String| D::Error::custom(format!("{text:?} is not a snapshot id"));
     Vec::<String>::deserialize(from)?.iter().map(|text| id(text).ok_or_else(|| no_id(text))).collect()
 }
 
@@ -219,7 +219,7 @@ pub fn check_spec(spec: &SandboxSpec, defaults: &Defaults, backends: &[Capabilit
 fn check_cwd(cwd: &str) -> Result<()> {
     if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4095 {
         return Err(Error::invalid(format!("the working directory {cwd:?} is not an absolute path"))
-            .with_hint("Give a path that begins with /."));
+            .with_hint("Give a path that starts with /."));
     }
     Ok(())
 }
@@ -233,12 +233,15 @@ fn check_user(user: &str) -> Result<()> {
 
 fn check_mounts(mounts: &[MountSpec], limits: &LimitsPlan) -> Result<()> {
     if mounts.len() > MAX_MOUNTS {
-        return Err(Error::invalid(format!("{} mounts; at most {MAX_MOUNTS} fit", mounts.len())));
+        return Err(Error::invalid(format!(
+            "the sandbox has {} mounts; the limit is {MAX_MOUNTS}",
+            mounts.len()
+        )));
     }
     let n_bytes: usize = mounts.iter().map(path_bytes).sum();
     if n_bytes > MAX_MOUNT_PATHS_BYTES {
         let message =
-            format!("the paths of all mounts have {n_bytes} bytes; at most {MAX_MOUNT_PATHS_BYTES} fit");
+            format!("the paths of all mounts have {n_bytes} bytes; the limit is {MAX_MOUNT_PATHS_BYTES}");
         return Err(Error::invalid(message).with_hint("Use fewer mounts, or shorter paths."));
     }
     let mut taken = BTreeSet::new();
@@ -248,7 +251,8 @@ fn check_mounts(mounts: &[MountSpec], limits: &LimitsPlan) -> Result<()> {
             decide_tmpfs(size, limits).map_err(|error| at_mount(&guest_path, error))?;
         }
         if let Some(twice) = taken.replace(guest_path) {
-            return Err(Error::invalid(format!("two mounts at {twice}")).with_hint("Leave one of them out."));
+            return Err(Error::invalid(format!("two mounts have the same path {twice}"))
+                .with_hint("Omit one of them."));
         }
     }
     Ok(())
@@ -307,15 +311,15 @@ fn decide_origin(
 fn decide_tmpfs(asked: Option<ByteSize>, limits: &LimitsPlan) -> Result<ByteSize> {
     let size = asked.unwrap_or(limits.tmp);
     if !(MIN_TMPFS..=MAX_TMPFS).contains(&size) {
-        return Err(Error::invalid(format!("a tmpfs of {size}; it goes from {MIN_TMPFS} to {MAX_TMPFS}"))
-            .with_hint(
-                "Leave the size out for as much as /tmp has. What is in it counts as the sandbox's memory.",
-            ));
+        return Err(Error::invalid(format!(
+            "the tmpfs size is {size}; it must be between {MIN_TMPFS} and {MAX_TMPFS}"
+        ))
+        .with_hint("Omit the size for the same size as /tmp. Its files count as the sandbox's memory."));
     }
     let most = limits.memory_and_swap();
     if size > most {
-        let message = format!("a tmpfs of {size}; the most is memory and swap together, which is {most}");
-        return Err(Error::invalid(message).with_hint("What is in it counts as memory. Raise memory."));
+        let message = format!("the tmpfs size is {size}; the maximum is memory plus swap, {most}");
+        return Err(Error::invalid(message).with_hint("Its files count as memory. Raise the memory limit."));
     }
     Ok(size)
 }
@@ -366,7 +370,7 @@ fn decide_backend(spec: &SandboxSpec, base: &Base, backends: &[Capabilities]) ->
         Ok(found) => match lacks(found) {
             None => Ok(found.backend),
             Some(need) => {
-                refused(found.backend, format!("the back end {} has no {need} here", found.backend))
+                refused(found.backend, format!("the back end {} does not support {need} here", found.backend))
             }
         },
     }
@@ -374,7 +378,10 @@ fn decide_backend(spec: &SandboxSpec, base: &Base, backends: &[Capabilities]) ->
 
 pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     if labels.len() > MAX_LABELS {
-        return Err(Error::invalid(format!("{} labels; at most {MAX_LABELS} fit", labels.len())));
+        return Err(Error::invalid(format!(
+            "the sandbox has {} labels; the limit is {MAX_LABELS}",
+            labels.len()
+        )));
     }
     for (key, value) in labels {
         Label::new(key, value)?;
@@ -396,7 +403,7 @@ fn decide_shell(spec: &SandboxSpec, config: &BaseConfig) -> Result<Option<String
     let Some(shell) = spec.shell.as_ref().or(config.shell.first()) else { return Ok(None) };
     if shell.is_empty() || shell.len() > 4095 || shell.contains(char::is_control) {
         return Err(Error::invalid(format!("the shell {shell:?} is not the name or the path of a program"))
-            .with_hint("Name a shell that the image has, such as bash."));
+            .with_hint("Use a shell that the image has, such as bash."));
     }
     Ok(Some(shell.clone()))
 }
@@ -430,34 +437,36 @@ fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> R
         }
         if asked.is_some_and(|asked| asked > most) {
             return Err(Error::invalid(format!(
-                "the limit {limit} is {decided}; the most is memory and swap together, which is {most}"
+                "the limit {limit} is {decided}; the maximum is memory plus swap, {most}"
             ))
-            .with_hint(format!("What is in it counts as memory. Raise memory, or lower {limit}.")));
+            .with_hint(format!("Its files count as memory. Raise memory, or lower {limit}.")));
         }
         *decided = (*decided).min(most);
     }
     within("pids", limits.pids, MIN_PIDS, MAX_PIDS)?;
     within("openFiles", limits.open_files, MIN_OPEN_FILES, 1_048_576)?;
     if limits.cpus.millis < MIN_CPU_MILLIS {
-        return Err(Error::invalid(format!("the limit cpus is {}; the least is 0.01", limits.cpus)));
+        return Err(Error::invalid(format!("the limit cpus is {}; the minimum is 0.01", limits.cpus)));
     }
     Ok(limits)
 }
 
 fn size_within(limit: &str, value: ByteSize, least: ByteSize) -> Result<()> {
     if value < least {
-        return Err(Error::invalid(format!("the limit {limit} is {value}; the least is {least}"))
-            .with_hint(format!("A shell needs at least {least}. Leave {limit} out for the default.")));
+        return Err(Error::invalid(format!("the limit {limit} is {value}; the minimum is {least}"))
+            .with_hint(format!("A shell needs at least {least}. Omit {limit} for the default.")));
     }
     if value > MAX_BYTES {
-        return Err(Error::invalid(format!("the limit {limit} is {value}; the most is {MAX_BYTES}")));
+        return Err(Error::invalid(format!("the limit {limit} is {value}; the maximum is {MAX_BYTES}")));
     }
     Ok(())
 }
 
 fn within(limit: &str, value: u32, least: u32, most: u32) -> Result<()> {
     if !(least..=most).contains(&value) {
-        return Err(Error::invalid(format!("the limit {limit} is {value}; it goes from {least} to {most}")));
+        return Err(Error::invalid(format!(
+            "the limit {limit} is {value}; it must be between {least} and {most}"
+        )));
     }
     Ok(())
 }
@@ -521,8 +530,13 @@ mod tests {
             assert_eq!(error.to_string(), words);
         };
         let namespace = Some(Next::UseBackend(BackendKind::Namespace));
-        refused(Some(BackendKind::Fake), &both, "the back end fake has no snapshots here", namespace.clone());
-        refused(None, &[bare], "the back end fake has no snapshots here", None);
+        refused(
+            Some(BackendKind::Fake),
+            &both,
+            "the back end fake does not support snapshots here",
+            namespace.clone(),
+        );
+        refused(None, &[bare], "the back end fake does not support snapshots here", None);
         refused(
             Some(BackendKind::Fake),
             &[whole],

@@ -57,13 +57,13 @@ impl SnapshotManifest {
     pub fn check(&self) -> Result<()> {
         let refuse = |why: String| Err(Error::invalid(format!("the snapshot's manifest {why}")));
         if self.format == 0 || self.format > SNAPSHOT_FORMAT {
-            let why = format!("has format {}; this program knows {SNAPSHOT_FORMAT}", self.format);
+            let why = format!("has format {}; only {SNAPSHOT_FORMAT} is supported", self.format);
             return Err(Error::new(ErrorKind::Unsupported, format!("the snapshot's manifest {why}"))
-                .with_hint("Use the newer warren that wrote it."));
+                .with_hint("Use the newer version of Warren that wrote it."));
         }
         for digest in [Some(&self.tree.digest), self.parent.as_ref(), self.image_digest.as_ref()] {
             if let Some(digest) = digest.filter(|digest| !is_digest(digest)) {
-                return refuse(format!("has no digest where one belongs: {:?}", shorten(digest)));
+                return refuse(format!("has an invalid digest: {:?}", shorten(digest)));
             }
         }
         if self.image.is_host() != self.image_digest.is_none() {
@@ -80,7 +80,7 @@ impl SnapshotManifest {
             None => {}
             Some(RootfsPlan::Directory { path, .. } | RootfsPlan::Disk { image: path, .. })
                 if path.is_absolute() && self.image.is_host() => {}
-            Some(_) => return refuse("names no path of a host where one belongs".to_owned()),
+            Some(_) => return refuse("has an invalid host path".to_owned()),
         }
         check_snapshot_labels(&self.labels)
     }
@@ -88,7 +88,10 @@ impl SnapshotManifest {
 
 pub fn check_snapshot_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     if labels.len() > MAX_SNAPSHOT_LABELS {
-        return Err(Error::invalid(format!("{} labels; at most {MAX_SNAPSHOT_LABELS} fit", labels.len())));
+        return Err(Error::invalid(format!(
+            "the snapshot has {} labels; the limit is {MAX_SNAPSHOT_LABELS}",
+            labels.len()
+        )));
     }
     for (key, value) in labels {
         Label::new(key, value)?;

@@ -71,7 +71,7 @@ pub fn check_volume(spec: &VolumeSpec) -> Result<()> {
     };
     if value < MIN_VOLUME {
         return Err(Error::invalid(format!(
-            "the {what} of volume {} is {value}; the least is {MIN_VOLUME}",
+            "the {what} of volume {} is {value}; the minimum is {MIN_VOLUME}",
             spec.name
         ))
         .with_next(match spec.kind {
@@ -81,7 +81,7 @@ pub fn check_volume(spec: &VolumeSpec) -> Result<()> {
     }
     if value > MAX_VOLUME {
         return Err(Error::invalid(format!(
-            "the {what} of volume {} is {value}; the most is {MAX_VOLUME}",
+            "the {what} of volume {} is {value}; the maximum is {MAX_VOLUME}",
             spec.name
         )));
     }

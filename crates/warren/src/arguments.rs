@@ -1,4 +1,4 @@
-//! Values that several commands take: spans, variables, what a new sandbox and an exec are asked.
+//! Arguments that several commands share: durations, variables, and the options of new sandboxes and execs.
 
 mod ground;
 mod inside;
@@ -18,7 +18,7 @@ use crate::error::CommandResult;
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || {
         let shown: String = text.chars().take(32).collect();
-        format!("{shown:?} is not a span of time: write 90s, 500ms, 10m, 1h30m or 2d")
+        format!("{shown:?} is not a duration: write 90s, 500ms, 10m, 1h30m or 2d")
     };
     if let Ok(seconds) = text.parse::<u64>() {
         return Ok(Duration::from_secs(seconds));
@@ -45,7 +45,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(invalid()) } else { Ok(total) }
 }
 
-/// `KEY=VALUE`, or `KEY` alone for the value it has here.
+/// `KEY=VALUE`, or `KEY` alone to take its value from our own environment.
 pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some(("", _)) | None if text.is_empty() || text.starts_with('=') => {
@@ -54,12 +54,12 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
         None => match std::env::var(text) {
             Ok(value) => Ok((text.to_owned(), value)),
-            Err(_unset) => Err(format!("{text} is not set here: write {text}=VALUE")),
+            Err(_unset) => Err(format!("{text} is not set in the environment: write {text}=VALUE")),
         },
     }
 }
 
-/// What a new sandbox is asked.
+/// Options of a new sandbox.
 #[derive(Debug, Args)]
 pub(crate) struct SandboxArgs {
     #[command(flatten)]
@@ -70,65 +70,65 @@ pub(crate) struct SandboxArgs {
     inside: InsideArgs,
 }
 
-/// Its name, its limits, its life. Apart from the rest because of clap: only a struct without others in it is a group that
-/// an argument can conflict with.
+/// Name, limits and lifetime. A struct of its own because of clap: an argument can conflict only with a group that is a
+/// struct with no other struct flattened into it.
 #[derive(Debug, Args)]
 pub(crate) struct PlainArgs {
-    /// Name of the sandbox; made up when absent
+    /// Name of the sandbox [default: generated]
     #[arg(long)]
     pub(crate) name: Option<SandboxName>,
-    /// What makes it; chosen by what the host can do when absent
+    /// Back end that runs it [default: the best that this host supports]
     #[arg(long)]
     backend: Option<BackendKind>,
     /// Memory limit, such as 512m or 2g
     #[arg(long, short = 'm', value_name = "SIZE")]
     memory: Option<ByteSize>,
-    /// Swap on top of memory
+    /// Swap in addition to memory
     #[arg(long, value_name = "SIZE")]
     swap: Option<ByteSize>,
-    /// Processors; 0.5 is half of one
+    /// Number of CPUs; may be a fraction, such as 0.5
     #[arg(long, value_name = "N")]
     cpus: Option<CpuCount>,
-    /// Most processes and threads
+    /// Maximum number of processes and threads
     #[arg(long, value_name = "N")]
     pids: Option<u32>,
-    /// Most bytes written to the sandbox's own layer
+    /// Maximum size of the files it writes
     #[arg(long, value_name = "SIZE")]
     disk: Option<ByteSize>,
-    /// Most open files of one process
+    /// Maximum number of open files per process
     #[arg(long, value_name = "N")]
     open_files: Option<u32>,
-    /// Size of /tmp, which is memory
+    /// Size of /tmp, which is held in memory
     #[arg(long, value_name = "SIZE")]
     tmp: Option<ByteSize>,
-    /// Size of /dev/shm, which is memory
+    /// Size of /dev/shm, which is held in memory
     #[arg(long, value_name = "SIZE")]
     shm: Option<ByteSize>,
-    /// Variable for every command in it
+    /// Environment variable for every command
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// Working directory of its commands
+    /// Working directory for its commands
     #[arg(long = "cwd", short = 'w', value_name = "DIR")]
     cwd: Option<String>,
-    /// User of its commands: name, uid or uid:gid
+    /// User for its commands: name, uid or uid:gid
     #[arg(long, short = 'u')]
     user: Option<String>,
-    /// Host name inside; the sandbox's name when absent
+    /// Host name inside [default: the sandbox's name]
     #[arg(long)]
     hostname: Option<SandboxName>,
-    /// Label, to filter by
+    /// Label, for filtering
     #[arg(long = "label", short = 'l', value_name = "KEY=VALUE")]
     labels: Vec<Label>,
-    /// Time to live from its start, such as 1h
+    /// Maximum lifetime from its start, such as 1h
     #[arg(long, value_name = "SPAN", value_parser = duration)]
     ttl: Option<Duration>,
-    /// Time it may idle
+    /// Maximum idle time
     #[arg(long, value_name = "SPAN", value_parser = duration)]
     pub(crate) idle: Option<Duration>,
-    /// Remove it when its time is up, instead of stopping it
+    /// Remove it when it expires, instead of stopping it
     #[arg(long)]
     remove_on_expiry: bool,
-    /// The same id again returns the first sandbox
+    /// Idempotency key: the same id returns the first sandbox again
     #[arg(long, value_name = "ID", visible_alias = "requestId")]
     request_id: Option<RequestId>,
 }
@@ -172,21 +172,21 @@ impl SandboxArgs {
 /// How a command is attached to this terminal.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AttachArgs {
-    /// Pass stdin along
+    /// Pass stdin to the command
     #[arg(long, short = 'i')]
     pub(crate) interactive: bool,
     /// Give the command a terminal
     #[arg(long, short = 't')]
     pub(crate) tty: bool,
-    /// Start it and return at once
+    /// Start the command and return at once
     #[arg(long, short = 'd')]
     pub(crate) detach: bool,
-    /// Kill it after this long; the exit code is then 124
+    /// Kill the command after this long; the exit code is then 124
     #[arg(long, value_name = "SPAN", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Variables by name; of two for one name the later wins.
+/// Variables by name; the last one wins if a name is given twice.
 pub(crate) fn environment(pairs: &[(String, String)]) -> BTreeMap<String, String> {
     pairs.iter().cloned().collect()
 }

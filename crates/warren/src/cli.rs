@@ -1,4 +1,4 @@
-//! The words on the command line.
+//! The command line: global options and the list of commands.
 
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -9,7 +9,8 @@ use crate::{commands, error::CommandError};
 
 /// Sandboxes for AI agents: made in milliseconds, from the kernel's own parts
 ///
-/// A command that finds no daemon starts one.
+///
+/// Commands start the daemon if it is not running.
 #[derive(Debug, Parser)]
 #[command(name = "warren", version, max_term_width = 100, disable_help_subcommand = true)]
 #[command(after_help = "Examples:
@@ -30,13 +31,13 @@ pub(crate) struct GlobalArgs {
     /// Data directory [env: WARREN_HOME]
     #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
     pub(crate) home: Option<PathBuf>,
-    /// Directory of sockets [env: WARREN_RUN]
+    /// Directory for sockets [env: WARREN_RUN]
     #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
     pub(crate) run_dir: Option<PathBuf>,
     /// Namespace of the sandbox [env: WARREN_NAMESPACE]
     #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
     pub(crate) namespace: Option<Namespace>,
-    /// Answer in JSON
+    /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -92,14 +93,14 @@ pub(crate) enum Command {
     Probe(commands::probe::Args),
 }
 
-/// What a command line that cannot be read ends with.
+/// Exit code for a command line that cannot be parsed.
 const EXIT_USAGE: u8 = 2;
 
-/// Reads the command line. Else the exit code: 2 if it cannot be read, 0 after `--help`.
+/// Parses the command line. The error is the exit code: 2 if parsing failed, 0 after `--help`.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     Cli::try_parse().map_err(|error| {
         if !error.use_stderr() || !wants_json(env::args_os().skip(1)) {
-            // Nobody is left to tell when our output is gone.
+            // If our output is closed, there is nobody to report to.
             error.print().ok();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE));
         }
@@ -108,17 +109,17 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
     })
 }
 
-/// Whether a command line that cannot be read asks for JSON. What follows `--` is somebody else's.
+/// Whether a command line that cannot be parsed asks for JSON. Arguments after `--` belong to another program.
 fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
     arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
 
-/// Tells a program what is wrong, as it is told everything else.
+/// Reports a parse error as JSON, in the shape of every other error.
 fn refuse(error: &clap::Error) {
     let text = error.render().to_string();
     let mut parts = text.trim().splitn(2, "\n\n");
     let message = parts.next().unwrap_or_default().trim_start_matches("error: ");
     let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    CommandError::from(Error::invalid(message).with_hint("`warren COMMAND --help` shows what it takes."))
+    CommandError::from(Error::invalid(message).with_hint("`warren COMMAND --help` shows its arguments."))
         .report(true);
 }

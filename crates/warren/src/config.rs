@@ -1,5 +1,5 @@
-//! The daemon's configuration file: which package indexes sandboxes reach, where images come from, how many snapshots there
-//! may be. Optional; without it the host's own settings hold.
+//! The daemon's configuration file: which package indexes sandboxes reach, where images come from, how many snapshots
+//! may exist. Optional; without it the host's own settings apply.
 
 mod backends;
 mod images;
@@ -27,12 +27,12 @@ pub(crate) use self::{
 use crate::{env, output};
 
 const SYSTEM_FILE: &str = "/etc/warren/config.toml";
-/// Largest file that is read; a few lines are usual.
+/// Largest file that is read. Most files have a few lines.
 const MAX_BYTES: u64 = 1024 * 1024;
-/// How like a known key an unknown one must be to be taken for it.
+/// How similar an unknown key must be to a known one to be suggested.
 const LIKENESS: f64 = 0.6;
 
-/// Every key that there is.
+/// Every known key.
 const KEYS: &[&str] = &[
     "pip.index_url",
     "npm.registry",
@@ -56,15 +56,15 @@ const KEYS: &[&str] = &[
     "backends.process",
 ];
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// The file, where there is one.
+    /// The file, if there is one.
     pub(crate) path: Option<PathBuf>,
     pub(crate) pip_index: Option<Url>,
     pub(crate) npm_registry: Option<Url>,
     pub(crate) apt_proxy: Option<Url>,
-    /// As lines of a `sources.list`.
+    /// Lines of a `sources.list`.
     pub(crate) apt_sources: Option<Vec<String>>,
     pub(crate) packages_disabled: bool,
     pub(crate) max_cache: Option<ByteSize>,
@@ -74,7 +74,7 @@ pub(crate) struct Config {
     pub(crate) backends: BackendsConfig,
 }
 
-// By hand, since addresses may hold passwords.
+// Written by hand because addresses may hold passwords.
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Config").field("path", &self.path).finish_non_exhaustive()
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Config {
 }
 
 impl Config {
-    /// Reads the file that is named, or by the variable, or the one at its usual place, which need not be there.
+    /// Reads the file given by flag or variable; else the one at the default path, if it exists.
     pub(crate) fn load(named: Option<&Path>) -> Result<Self> {
         let named = named.map(Path::to_owned).or_else(|| env::path(env::CONFIG));
         let (path, is_named) = match named {
@@ -97,7 +97,7 @@ impl Config {
                 let config = Self::parse(&text, &path)?;
                 if is_public && config.has_credentials() {
                     output::warn(&format!(
-                        "{} holds a password, and others may read it; `chmod 600` prevents that",
+                        "{} holds a password and is readable by other users; run `chmod 600` on it",
                         path.display()
                     ));
                 }
@@ -105,9 +105,9 @@ impl Config {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => Ok(Self::default()),
             Err(error) => {
-                let message = format!("could not read the configuration {}: {error}", path.display());
+                let message = format!("could not read the configuration file {}: {error}", path.display());
                 Err(Error::new(ErrorKind::Unavailable, message)
-                    .with_hint("Name another file with --config or WARREN_CONFIG, or correct this one."))
+                    .with_hint("Correct the file, or name another with --config or WARREN_CONFIG."))
             }
         }
     }
@@ -124,12 +124,12 @@ impl Config {
     fn parse(text: &str, path: &Path) -> Result<Self> {
         let place = path.display();
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            // Its own message would quote the line, in which a password may stand.
+            // The parser's own message would quote the line, which may hold a password.
             let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
             let line = before.lines().count().max(1);
             Error::invalid(format!("{place}, line {line}: {}", error.message())).with_hint(
-                "Correct the file; docs/packages.md, docs/images.md, \
-                 docs/snapshots.md, docs/volumes.md and docs/backends.md show one.",
+                "Correct the file; docs/packages.md, docs/images.md, docs/snapshots.md, \
+                 docs/volumes.md and docs/backends.md show examples.",
             )
         })?;
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
@@ -147,9 +147,9 @@ impl Config {
 
     fn set(&mut self, key: &str, value: &Value, path: &Path) -> Result<()> {
         let wrong = |wanted: &str| {
-            // The value is not told: it may be an address with a password.
+            // The value is not shown: it may be an address with a password.
             Err(Error::invalid(format!("{}: {key} is not {wanted}", path.display()))
-                .with_hint(format!("Set {key} to {wanted}, or take it out.")))
+                .with_hint(format!("Set {key} to {wanted}, or remove it.")))
         };
         let url = || value.as_str().and_then(|text| Url::parse(text).ok()).filter(is_http);
         match key {
@@ -233,7 +233,7 @@ fn unknown(path: &Path, key: &str) -> Error {
         Some(nearest) => format!("Did you mean {nearest}?"),
         None => format!("The keys are {}.", KEYS.join(", ")),
     };
-    Error::invalid(format!("{}: {shown} is not known", path.display())).with_hint(hint)
+    Error::invalid(format!("{}: unknown key {shown}", path.display())).with_hint(hint)
 }
 
 fn usual_place() -> Option<PathBuf> {
@@ -244,9 +244,9 @@ fn usual_place() -> Option<PathBuf> {
     Some(directory.join("warren/config.toml"))
 }
 
-/// Its text, and whether others may read it too.
+/// The file's text, and whether other users can read it.
 fn read(path: &Path) -> io::Result<(String, bool)> {
-    // A pipe must not let us wait for somebody who writes.
+    // Opening a pipe must not block until a writer comes.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let found = file.metadata()?;
@@ -256,17 +256,17 @@ fn read(path: &Path) -> io::Result<(String, bool)> {
     let us = rustix::process::geteuid().as_raw();
     if !is_trusted(found.uid(), us) {
         let owner = found.uid();
-        return Err(io::Error::other(format!("it belongs to user {owner}, not to root or to user {us}")));
+        return Err(io::Error::other(format!("it belongs to user {owner}, not to root or user {us}")));
     }
     let mut text = String::new();
     file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(io::Error::other(format!("at most {MAX_BYTES} bytes are read, and it has more")));
+        return Err(io::Error::other(format!("it is longer than {MAX_BYTES} bytes")));
     }
     Ok((text, found.mode() & 0o044 != 0))
 }
 
-/// Whoever writes the file tells where packages come from.
+/// Whoever can write the file decides where packages come from.
 fn is_trusted(owner: u32, us: u32) -> bool {
     owner == 0 || owner == us
 }

@@ -1,4 +1,4 @@
-//! Where things are: the data directory and the run directory.
+//! Finds and creates the data directory and the run directory.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ pub(crate) struct Directories {
 }
 
 impl Directories {
-    /// Flags win over variables, variables over what the host suggests.
+    /// Flags win over variables, and variables over the host's defaults.
     pub(crate) fn find(home: Option<&Path>, run: Option<&Path>) -> Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let chosen_home = home.map(Path::to_owned).or_else(|| env::path(env::HOME_DIRECTORY));
@@ -45,7 +45,7 @@ impl Directories {
         let len = socket.as_os_str().len();
         if len > MAX_SOCKET_PATH_BYTES {
             let message = format!(
-                "the path {} has {len} bytes; a socket's path has at most {MAX_SOCKET_PATH_BYTES}",
+                "the socket path {} has {len} bytes; the limit is {MAX_SOCKET_PATH_BYTES}",
                 socket.display()
             );
             return Err(Error::invalid(message)
@@ -58,7 +58,7 @@ impl Directories {
         self.home.join("daemon.log")
     }
 
-    /// Makes both directories, for our eyes only.
+    /// Creates both directories, accessible only to our user.
     pub(crate) fn make(&self) -> Result<()> {
         make_private(&self.home)?;
         make_private(&self.run)
@@ -73,8 +73,8 @@ fn default_home(uid: u32) -> Result<PathBuf> {
         return Ok(data.join("warren"));
     }
     let home = env::path("HOME").ok_or_else(|| {
-        Error::invalid("there is no place for data: HOME is not set")
-            .with_hint("Set WARREN_HOME to a directory of yours.")
+        Error::invalid("cannot choose a data directory: HOME is not set")
+            .with_hint("Set WARREN_HOME to a directory that you own.")
     })?;
     Ok(home.join(".local/share/warren"))
 }
@@ -91,11 +91,11 @@ fn default_run(uid: u32) -> PathBuf {
 
 fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|error| {
-        Error::invalid(format!("{} cannot be made an absolute path", path.display())).with_source(error)
+        Error::invalid(format!("cannot make {} an absolute path", path.display())).with_source(error)
     })
 }
 
-/// Makes `directory` with mode 0700, or checks that what is there is a directory of ours, not a link that someone else left.
+/// Creates `directory` with mode 0700, or checks that it is a directory we own and not a link that someone else left.
 pub(crate) fn make_private(directory: &Path) -> Result<()> {
     let failed = |what: &str, error: std::io::Error| {
         Error::new(ErrorKind::Unavailable, format!("could not {what} {}: {error}", directory.display()))
@@ -104,21 +104,22 @@ pub(crate) fn make_private(directory: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(directory)
-        .map_err(|error| failed("make the directory", error))?;
+        .map_err(|error| failed("create the directory", error))?;
     let found = fs::symlink_metadata(directory).map_err(|error| failed("look at", error))?;
     let own = rustix::process::geteuid().as_raw();
     if !found.is_dir() || found.uid() != own {
-        let message = format!("{} is not a directory of user id {own}", directory.display());
-        return Err(Error::new(ErrorKind::Denied, message)
-            .with_hint("Remove it, or choose another with --home, --run-dir, WARREN_HOME or WARREN_RUN."));
+        let message = format!("{} is not a directory owned by user id {own}", directory.display());
+        return Err(Error::new(ErrorKind::Denied, message).with_hint(
+            "Remove it, or choose another directory with --home, --run-dir, WARREN_HOME or WARREN_RUN.",
+        ));
     }
     if found.mode() & 0o077 != 0 {
-        // `--home /tmp` must not close /tmp for everyone: what has other things in it stays as it is.
+        // `--home /tmp` must not close /tmp for everyone: a directory with other files in it is left alone.
         let is_empty = fs::read_dir(directory).map_err(|error| failed("look into", error))?.next().is_none();
         if !is_empty {
-            let message = format!("{} is open to other users, and not empty", directory.display());
+            let message = format!("{} is open to other users and not empty", directory.display());
             return Err(Error::new(ErrorKind::Denied, message)
-                .with_hint(format!("If it is meant for Warren alone: chmod 700 {}", directory.display())));
+                .with_hint(format!("If only Warren uses it, run: chmod 700 {}", directory.display())));
         }
         fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
             .map_err(|error| failed("make private", error))?;

@@ -27,58 +27,61 @@ pub(crate) const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: RUN_DIRECTORY,
-        purpose: "Directory of sockets. $XDG_RUNTIME_DIR/warren, root: /run/warren, else /tmp/warren-<uid>. \
-                  With a data directory of its own choice: `run` beneath it.",
+        purpose: "Directory for sockets. Root: /run/warren; otherwise $XDG_RUNTIME_DIR/warren or /tmp/warren-<uid>. \
+                  If you choose a data directory: `run` in it.",
     },
     Variable {
         name: CONFIG,
         purpose: "Configuration file of the daemon. Root: /etc/warren/config.toml; otherwise \
                   $XDG_CONFIG_HOME/warren/config.toml or ~/.config/warren/config.toml.",
     },
-    Variable { name: BACKEND, purpose: "Back end of a daemon that a command starts: namespace or fake." },
+    Variable { name: BACKEND, purpose: "Back end of the daemon that a command starts: namespace or fake." },
     Variable {
         name: LISTEN,
-        purpose: "Address of the daemon on TCP, or none. `warren serve`: 127.0.0.1:5555; a daemon that a command starts: none.",
+        purpose: "TCP address of the daemon, or none. Default: 127.0.0.1:5555; none if a command starts the daemon.",
     },
-    Variable { name: IDLE_EXIT, purpose: "After how long such a daemon leaves when nothing is alive; 10m." },
+    Variable {
+        name: IDLE_EXIT,
+        purpose: "Idle time, with no sandbox alive, before a daemon that a command started exits. Default: 10m.",
+    },
     Variable {
         name: LOG,
         purpose: "What the daemon logs: error, warn, info, debug, trace, or a filter by module.",
     },
-    Variable { name: NAMESPACE, purpose: "Namespace of commands that name none." },
+    Variable { name: NAMESPACE, purpose: "Namespace for commands that do not name one." },
     Variable {
         name: MCP_TOOLSETS,
-        purpose: "MCP: which tools are listed, as toolsets with commas between them, or all; core.",
+        purpose: "MCP: the toolsets to list, separated by commas, or all. Default: core.",
     },
     Variable {
         name: "WARREN_MCP_HOST_PATHS",
-        purpose: "MCP: paths of this machine that tools may read and write, with colons between them; none.",
+        purpose: "MCP: paths on this machine that tools may read and write, separated by colons. Default: none.",
     },
     Variable {
         name: "WARREN_MCP_HOST_PATH_POLICY",
-        purpose: "MCP: unrestricted lets tools touch every path of this machine; allowlist.",
+        purpose: "MCP: allowlist, or unrestricted to let tools use every path on this machine. Default: allowlist.",
     },
     Variable {
         name: "WARREN_MCP_ENABLE_DANGEROUS",
-        purpose: "MCP: 1 lets destructive calls through without confirmation; 0.",
+        purpose: "MCP: 1 allows destructive calls without confirmation. Default: 0.",
     },
     Variable {
         name: "WARREN_MCP_MAX_OUTPUT_BYTES",
-        purpose: "MCP: longest text in one field of an answer; 1048576.",
+        purpose: "MCP: maximum length of one text field of a result, in bytes. Default: 1048576.",
     },
     Variable {
         name: "WARREN_MCP_DEFAULT_TIMEOUT_MS",
-        purpose: "MCP: time limit of commands that name none; 120000.",
+        purpose: "MCP: time limit for commands that do not set one, in milliseconds. Default: 120000.",
     },
     Variable {
         name: "WARREN_MCP_SESSION_TTL_MS",
-        purpose: "MCP: closes the stdin of a command that nobody talked to for so long; 900000.",
+        purpose: "MCP: idle time before the stdin of a command is closed, in milliseconds. Default: 900000.",
     },
     Variable {
         name: "MICROSANDBOX_MCP_*",
-        purpose: "The same six names after WARREN_MCP_ (all but TOOLSETS), read where ours are not set.",
+        purpose: "The same six settings as WARREN_MCP_* (all but TOOLSETS), used where those are not set.",
     },
-    Variable { name: "NO_COLOR", purpose: "Set to anything: no colours." },
+    Variable { name: "NO_COLOR", purpose: "Set to anything to disable colours." },
     Variable { name: "TERM", purpose: "Passed into terminals that `-t` opens." },
 ];
 

@@ -5,7 +5,7 @@ use std::{error::Error as _, io, io::Write as _, process::ExitCode};
 use frontends::rest::v1::{ErrorBody, ErrorDetail};
 use sandbox::{Error, ErrorKind, Limit, Next, Subject, Thing};
 
-/// Our own failure, as opposed to that of the program that ran.
+/// Exit code for a failure of Warren itself, as opposed to the program it ran.
 pub(crate) const EXIT_FAILURE: u8 = 125;
 
 pub(crate) type CommandResult<T = ExitCode> = Result<T, CommandError>;
@@ -17,15 +17,15 @@ pub(crate) enum CommandError {
         /// Finds the request in the daemon's log.
         request_id: Option<String>,
     },
-    /// Whoever read our output has seen enough. Not a failure.
+    /// The reader of our output closed it. Not a failure.
     BrokenPipe,
-    /// A signal of this number asked us to end, and everybody knows it.
+    /// This signal asked us to end; nothing needs to be reported.
     Interrupted(i32),
 }
 
 impl CommandError {
-    /// What the daemon told.
-    pub(crate) fn told(detail: ErrorDetail) -> Self {
+    /// An error that the daemon reported.
+    pub(crate) fn from_daemon(detail: ErrorDetail) -> Self {
         let request_id = Some(detail.request_id.clone());
         Self::Failed { error: detail.into_error(), request_id }
     }
@@ -45,7 +45,7 @@ impl CommandError {
         }
     }
 
-    /// Tells on stderr what went wrong, and returns the exit code.
+    /// Prints the error on stderr, and returns the exit code.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         let (error, request_id) = match self {
             Self::Failed { error, request_id } => (error, request_id),
@@ -54,7 +54,7 @@ impl CommandError {
         };
         let text = if json { self.as_json() } else { describe(error) };
         let mut stderr = io::stderr().lock();
-        // Nobody is left to tell when stderr is gone too.
+        // If stderr is closed too, there is nobody to report to.
         stderr.write_all(text.as_bytes()).ok();
         if !json
             && let Some(id) = request_id
@@ -90,36 +90,38 @@ fn describe(error: &Error) -> String {
     text
 }
 
-/// The next step in words, or what there is to say of the kind.
+/// The next step in words; without one, a general hint for the kind of error.
 pub(crate) fn hint(error: &Error) -> Option<String> {
     error.next().map(in_words).or_else(|| of_kind(error.kind()).map(str::to_owned))
 }
 
-/// The next step as a command where there is one: the table of this front end.
+/// The next step, as a command where one exists: the command line's table of hints.
 pub(crate) fn in_words(next: &Next) -> String {
     match next {
         Next::Advice(advice) => advice.clone(),
         Next::Retry => "Try again in a moment.".to_owned(),
-        Next::Nothing => "Nothing needs to be done: it is so already.".to_owned(),
-        Next::Start(sandbox) => format!("First: `warren start {sandbox}`."),
-        Next::Resume(sandbox) => format!("First: `warren resume {sandbox}`."),
-        Next::Stop(sandbox) => format!("First: `warren stop {sandbox}`."),
-        Next::GiveUp(sandbox) => format!("Try again when its back end answers, or give it up: `warren rm -f {sandbox}`."),
-        Next::StopOrForce(sandbox) => format!("`warren rm -f {sandbox}` stops it first."),
-        Next::AwaitRunning(sandbox) => format!("Wait until sandbox {sandbox} is running: `warren ps` tells."),
+        Next::Nothing => "No action is needed.".to_owned(),
+        Next::Start(sandbox) => format!("Run `warren start {sandbox}` first."),
+        Next::Resume(sandbox) => format!("Run `warren resume {sandbox}` first."),
+        Next::Stop(sandbox) => format!("Run `warren stop {sandbox}` first."),
+        Next::GiveUp(sandbox) => {
+            format!("Try again when its back end responds, or abandon it with `warren rm -f {sandbox}`.")
+        }
+        Next::StopOrForce(sandbox) => format!("`warren rm -f {sandbox}` stops and removes it."),
+        Next::AwaitRunning(sandbox) => format!("Wait until sandbox {sandbox} is running; `warren ps` shows its state."),
         Next::AwaitStopped(sandbox) => format!("Wait until it has stopped: `warren wait {sandbox}`."),
         Next::Restart(sandbox) => {
-            format!("Wait until it has stopped with `warren wait {sandbox}`, then `warren start {sandbox}`.")
+            format!("Wait until it has stopped with `warren wait {sandbox}`, then run `warren start {sandbox}`.")
         }
-        Next::Inspect(sandbox) => format!("`warren inspect {sandbox}` shows how it is."),
-        Next::Replace(sandbox) => format!("`warren rm {sandbox}` removes it; then create another."),
+        Next::Inspect(sandbox) => format!("`warren inspect {sandbox}` shows its state."),
+        Next::Replace(sandbox) => format!("Remove it with `warren rm {sandbox}`, then create another."),
         Next::List(what) => list(*what).to_owned(),
         Next::Create(Thing::Volume) => {
-            "`warren volume create NAME` makes one; `warren volume ls` lists all there are.".to_owned()
+            "`warren volume create NAME` creates one; `warren volume ls` lists all volumes.".to_owned()
         }
         Next::Create(what) => format!("Create the {what} first."),
         Next::Name(_) => {
-            "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit."
+            "A name has at most 63 letters, digits, '-', '_' and '.', and starts with a letter or digit."
                 .to_owned()
         }
         Next::FreeName(Subject { what: Thing::Key, name }) => {
@@ -127,48 +129,48 @@ pub(crate) fn in_words(next: &Next) -> String {
         }
         Next::FreeName(taken) => format!("Choose another name, or remove {taken}."),
         Next::Remove(Thing::Key) => {
-            "Revoke keys that are not needed: `warren key list` shows when each was last used.".to_owned()
+            "Revoke keys you no longer need; `warren key list` shows when each was last used.".to_owned()
         }
-        Next::Remove(Thing::Sandbox) => "Remove sandboxes that are not needed with `warren rm`.".to_owned(),
-        Next::Remove(what) => format!("Remove a {what} that is not needed."),
+        Next::Remove(Thing::Sandbox) => "Remove sandboxes you no longer need with `warren rm`.".to_owned(),
+        Next::Remove(what) => format!("Remove a {what} you no longer need."),
         Next::RemoveUsers(Thing::Volume) => {
-            "Remove these sandboxes first with `warren rm`; stopped ones count, since they need it when they start."
+            "Remove these sandboxes first with `warren rm`; stopped ones count too, because they need it to start."
                 .to_owned()
         }
         Next::RemoveUsers(_) => {
-            "Remove those first, or give --force: then it loses its name now and goes with the last of them.".to_owned()
+            "Remove those first, or pass --force: it loses its name now and is deleted with the last of them.".to_owned()
         }
         Next::Pull(image) => {
-            format!("`warren pull {image}` gets it, or load an archive that has the image inside.")
+            format!("Pull it with `warren pull {image}`, or load an archive that includes the image.")
         }
         Next::Raise(limit) => raise(*limit).to_owned(),
-        Next::Archive(what) => format!("Give an archive that `warren {what} save` wrote."),
+        Next::Archive(what) => format!("Use an archive that `warren {what} save` wrote."),
         Next::VolumeSize => {
-            "Give a disk a --size such as 1GiB; a directory has a --quota instead.".to_owned()
+            "A disk takes a --size such as 1GiB; a directory takes a --quota instead.".to_owned()
         }
         Next::VolumeQuota => {
-            "Give a directory a --quota such as 1GiB; a disk has a --size instead.".to_owned()
+            "A directory takes a --quota such as 1GiB; a disk takes a --size instead.".to_owned()
         }
-        Next::MakeKey => "`warren key create` on the daemon's machine makes a key; give it whole.".to_owned(),
-        Next::Diagnose => "`warren doctor` tells what is missing and how to mend it.".to_owned(),
+        Next::MakeKey => "Create a key with `warren key create` on the daemon's machine, and send all of it.".to_owned(),
+        Next::Diagnose => "`warren doctor` shows what is missing and how to fix it.".to_owned(),
         Next::Recover => {
-            "`warren doctor --recover` keeps the damaged file under another name and makes the records anew \
-                          from the files of sandboxes, volumes and snapshots. Or put a backup in its place."
+            "Run `warren doctor --recover`, which keeps the damaged file under another name and rebuilds the records \
+             from the files of sandboxes, volumes and snapshots; or restore a backup."
                 .to_owned()
         }
-        Next::UseBackend(backend) => format!("Give --backend {backend}, or leave it out."),
-        Next::Listen => "`warren serve --take-over` starts one that does; the sandboxes live on.".to_owned(),
+        Next::UseBackend(backend) => format!("Use --backend {backend}, or omit --backend."),
+        Next::Listen => "Start one that does with `warren serve --take-over`; sandboxes keep running.".to_owned(),
     }
 }
 
 fn list(what: Thing) -> &'static str {
     match what {
-        Thing::Sandbox => "`warren ps -a` lists all there are.",
-        Thing::Exec => "`warren logs SANDBOX` shows what there is; old execs go when the log is full.",
+        Thing::Sandbox => "`warren ps -a` lists all sandboxes.",
+        Thing::Exec => "`warren logs SANDBOX` shows the newest; old execs are dropped when the log is full.",
         Thing::PackageJob => "`warren package status SANDBOX` lists them.",
-        Thing::Volume => "`warren volume ls` lists all there are; `warren volume create` makes one.",
-        Thing::Snapshot => "`warren snapshot ls` lists all there are.",
-        Thing::Image => "`warren image ls` lists those that are here; `warren pull` gets one.",
+        Thing::Volume => "`warren volume ls` lists all volumes; `warren volume create` creates one.",
+        Thing::Snapshot => "`warren snapshot ls` lists all snapshots.",
+        Thing::Image => "`warren image ls` lists local images; `warren pull` gets one from a registry.",
         Thing::Key => "`warren key list` shows ids and labels.",
         Thing::Context => "`warren context ls SANDBOX` lists them.",
         Thing::File | Thing::HostPath | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => {
@@ -180,27 +182,27 @@ fn list(what: Thing) -> &'static str {
 fn raise(limit: Limit) -> &'static str {
     match limit {
         Limit::Sandboxes => {
-            "Remove sandboxes that are not needed with `warren rm`, or raise the daemon's limit."
+            "Remove sandboxes you no longer need with `warren rm`, or raise the daemon's limit."
         }
         Limit::KeySandboxes => {
-            "Remove a sandbox that is not needed, or use a key with a higher --max-sandboxes."
+            "Remove a sandbox you no longer need, or use a key with a higher --max-sandboxes."
         }
-        Limit::KeyMemory => "Remove a sandbox that is not needed, or use a key with a higher --max-memory.",
-        Limit::VolumeQuota => "Remove files from it, or use a volume with a higher --quota.",
-        Limit::Volumes => "Remove volumes that are not needed, or raise the daemon's limit.",
-        Limit::Snapshots => "Remove snapshots that are not needed, or raise the daemon's limit.",
-        Limit::Keys => "Revoke keys that are not needed with `warren key revoke`.",
-        Limit::Execs | Limit::PackageJobs => "Wait for some of them to end, or use another sandbox.",
+        Limit::KeyMemory => "Remove a sandbox you no longer need, or use a key with a higher --max-memory.",
+        Limit::VolumeQuota => "Delete files from the volume, or use one with a higher --quota.",
+        Limit::Volumes => "Remove volumes you no longer need, or raise the daemon's limit.",
+        Limit::Snapshots => "Remove snapshots you no longer need, or raise the daemon's limit.",
+        Limit::Keys => "Revoke keys you no longer need with `warren key revoke`.",
+        Limit::Execs | Limit::PackageJobs => "Wait for some of them to finish, or use another sandbox.",
         Limit::RequestRate => "Wait a moment. The daemon's operator sets the rate with --rate-limit.",
         Limit::Streams => "Close one. The daemon's operator sets the limit with --max-streams.",
     }
 }
 
-/// What there is to say where nothing is known but the kind.
+/// A general hint, where only the kind of error is known.
 fn of_kind(kind: ErrorKind) -> Option<&'static str> {
     match kind {
-        ErrorKind::NotFound => Some("Check the name and the path: there is nothing such."),
-        ErrorKind::InvalidRequest => Some("Correct it; --help shows what the command takes."),
+        ErrorKind::NotFound => Some("Check the name and the path."),
+        ErrorKind::InvalidRequest => Some("Correct the arguments; --help shows what the command accepts."),
         _ => None,
     }
 }
@@ -232,7 +234,7 @@ macro_rules! from_invalid {
 
 from_invalid!(sandbox::InvalidExec, sandbox::InvalidName, sandbox::InvalidId);
 
-/// A local failure with the thing that it concerns.
+/// A local I/O failure, with the thing it concerns.
 pub(crate) fn io_failure(what: impl Into<String>, error: io::Error) -> CommandError {
     match error.kind() {
         io::ErrorKind::BrokenPipe => CommandError::BrokenPipe,
@@ -242,22 +244,22 @@ pub(crate) fn io_failure(what: impl Into<String>, error: io::Error) -> CommandEr
 
 /// As [`io_failure`], where a broken pipe is one too.
 pub(crate) fn failure(what: Option<String>, error: io::Error) -> Error {
-    // One of our own on its way through a stream says all there is to say.
+    // One of our own errors, passed through a stream, is complete as it is.
     let error = match error.downcast::<Error>() {
         Ok(own) => return own,
         Err(error) => error,
     };
     let (kind, hint) = match error.kind() {
-        io::ErrorKind::NotFound => (ErrorKind::NotFound, "Check the path, and what is there."),
-        io::ErrorKind::PermissionDenied => (ErrorKind::Denied, "Check who may read and write there."),
+        io::ErrorKind::NotFound => (ErrorKind::NotFound, "Check the path and what exists there."),
+        io::ErrorKind::PermissionDenied => (ErrorKind::Denied, "Check the permissions of the path."),
         io::ErrorKind::AlreadyExists => {
-            (ErrorKind::AlreadyExists, "Choose another name, or remove what is there.")
+            (ErrorKind::AlreadyExists, "Choose another name, or remove the existing file.")
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            (ErrorKind::LimitReached, "Make room there, or choose another place.")
+            (ErrorKind::LimitReached, "Free some space, or choose another location.")
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
-            (ErrorKind::WrongState, "Check the path, and what is there.")
+            (ErrorKind::WrongState, "Check the path and what exists there.")
         }
         _ => (ErrorKind::Unavailable, ""),
     };

@@ -1,11 +1,11 @@
-//! The role inside: what the spawner's child becomes.
+//! The guest role: process 1 of a sandbox, forked by the spawner.
 
 use std::process::ExitCode;
 
 use guest::{GuestConfig, InternetBudget, SocketGate};
 use jail::Handoff;
 
-/// Runs as process 1 of a sandbox, forked and never exec'ed. Returns the exit code of the place.
+/// Runs as process 1 of a sandbox, forked and never exec'ed. Returns the sandbox's exit code.
 pub(crate) fn guest_main(handoff: Handoff) -> i32 {
     let Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
         handoff;
@@ -30,10 +30,10 @@ fn guarded_by(gate: jail::SocketGate, internet: InternetBudget) -> SocketGate {
     SocketGate { listener: gate.listener, max_netlink: gate.max_netlink, internet }
 }
 
-/// The argument by which this program becomes a guest where the back end cannot fork one.
+/// The argument that makes this program a guest, for back ends that cannot fork one.
 pub(crate) const GUEST: &str = "guest";
 
-/// Becomes the guest if that is what the arguments ask for.
+/// Runs as the guest if the arguments say so.
 pub(crate) fn run_as_program() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let filter = |internet| jail::install_filter().map(|gate| gate.map(|gate| guarded_by(gate, internet)));

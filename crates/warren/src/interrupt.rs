@@ -1,4 +1,4 @@
-//! Commands that leave nothing half-made behind when somebody ends them.
+//! Lets commands clean up after themselves when a signal ends them.
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -7,9 +7,9 @@ use crate::{
     session::{SIGHUP, SIGINT, SIGTERM},
 };
 
-/// Does the work, or drops it when a signal asks us to end: then whatever it holds is cleaned up as after a failure.
+/// Does the work, or drops it when a signal asks us to end; what it holds is then cleaned up as after a failure.
 ///
-/// Not for work that blocks this thread: it would not be asked any more.
+/// Not for work that blocks this thread: the signal would go unnoticed.
 pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = CommandResult<T>>) -> CommandResult<T> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;

@@ -1,4 +1,4 @@
-//! What people and programs read: tables, JSON, colour where there is a terminal.
+//! Output for people and programs: tables, JSON, and colour on a terminal.
 
 use std::{
     env,
@@ -53,7 +53,7 @@ fn allowed() -> bool {
         && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Writes one line to stdout. A reader that went away ends the command quietly.
+/// Writes one line to stdout. A closed stdout ends the command quietly.
 pub(crate) fn line(text: &str) -> CommandResult<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")?;
@@ -73,7 +73,7 @@ pub(crate) fn json_line(value: &impl Serialize) -> CommandResult<()> {
     line(&text)
 }
 
-/// Shows how far long work is, on a terminal only, each time on the same line.
+/// Shows progress on a single line, on a terminal only.
 pub(crate) fn progress(text: &str) {
     let mut stderr = io::stderr().lock();
     if stderr.is_terminal() {
@@ -81,14 +81,14 @@ pub(crate) fn progress(text: &str) {
     }
 }
 
-/// Says something on stderr that is not an error.
+/// Prints a note on stderr.
 pub(crate) fn note(text: &str) {
     let mut stderr = io::stderr().lock();
-    // Talk is optional.
+    // A note that cannot be printed is no failure.
     writeln!(stderr, "{} {text}", Paint::for_stderr().note("note:")).ok();
 }
 
-/// Says that something failed which is not our own failure.
+/// Prints an error on stderr that is not a failure of this command.
 pub(crate) fn error(text: &str) {
     let mut stderr = io::stderr().lock();
     writeln!(stderr, "{} {text}", Paint::for_stderr().bad("error:")).ok();
@@ -122,12 +122,12 @@ pub(crate) fn render_table<const N: usize>(
     table.lines().map(|row| row.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// Text from inside a sandbox must not move the reader's cursor or set colours.
+/// Escapes control characters: text from inside a sandbox must not move the cursor or set colours.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Bytes as people read them.
+/// A size for people, in binary units.
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (n as f64, 0);
@@ -138,7 +138,7 @@ pub(crate) fn bytes(n: u64) -> String {
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// A span in its one or two largest units.
+/// A duration in its one or two largest units.
 pub(crate) fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);
     match seconds {

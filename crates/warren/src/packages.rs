@@ -1,4 +1,4 @@
-//! The package indexes that sandboxes reach: from the configuration, else what the host itself uses, else the public ones.
+//! The package indexes that sandboxes reach: those in the configuration, else the host's own, else the public ones.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,14 +12,14 @@ use sandbox::{Error, ErrorKind, PackageManager, Result, SandboxId};
 
 use crate::config::Config;
 
-/// Of the data directory: what was fetched, by content.
+/// Directory in the data directory with fetched packages, by content.
 const CACHE_DIRECTORY: &str = "packages";
 
 /// Where packages come from.
 pub(crate) struct Indexes {
     pub(crate) gateway: GatewayConfig,
     apt: Vec<AptSource>,
-    /// What of the host's settings is not used, as sentences.
+    /// Notes about settings of the host that are not used, as sentences.
     pub(crate) notes: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ impl Indexes {
                 let source = apt_source(line, &host.apt_bases()).ok_or_else(|| {
                     // Not repeated: it may hold a password.
                     let number = host.apt_sources.len() + 1;
-                    Error::invalid(format!("line {number} of apt.sources is not a source"))
+                    Error::invalid(format!("line {number} of apt.sources is not a valid source"))
                         .with_hint("Write it as \"deb http://deb.debian.org/debian stable main\".")
                 })?;
                 host.apt_sources.push(source);
@@ -47,7 +47,7 @@ impl Indexes {
         Ok(Self { gateway, apt: host.apt_sources, notes: host.notes })
     }
 
-    /// In one line, without credentials.
+    /// A summary in one line, without credentials.
     pub(crate) fn describe(&self) -> String {
         let mut hosts: Vec<_> = self.apt.iter().map(|source| shown(&source.uri)).collect();
         hosts.dedup();
@@ -62,7 +62,7 @@ impl Indexes {
 /// An address for people: no user, no password, no query.
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
-    // These fail only for addresses that can have neither.
+    // These fail only for addresses that cannot have either.
     url.set_username("").ok();
     url.set_password(None).ok();
     url.set_query(None);
@@ -105,7 +105,7 @@ fn apt_source(line: &str, bases: &[Url]) -> Option<AptSource> {
     Some(source)
 }
 
-/// The gateway of a daemon, opened by the first who wants packages: most daemons never do, and it costs memory.
+/// The gateway of a daemon, opened when packages are first needed: most daemons never need it, and it costs memory.
 #[derive(Debug)]
 pub(crate) struct HostGateway {
     config: Config,
@@ -131,8 +131,8 @@ impl HostGateway {
         }
         let Indexes { gateway, apt, .. } = Indexes::find(&self.config, &self.home)?;
         let gateway = Gateway::open(gateway).map_err(|error| {
-            Error::new(ErrorKind::Unavailable, format!("packages cannot be fetched: {error}"))
-                .with_hint("`warren doctor` tells which indexes are used.")
+            Error::new(ErrorKind::Unavailable, format!("cannot fetch packages: {error}"))
+                .with_hint("`warren doctor` shows which indexes are used.")
                 .with_source(error)
         })?;
         Ok(Arc::clone(opened.insert(Arc::new(Opened { gateway, apt }))))
@@ -160,7 +160,7 @@ impl PackageGateway for HostGateway {
         Box::pin(async move {
             match opened {
                 Ok(opened) => opened.gateway.serve(client, scope, id).await,
-                Err(error) => tracing::warn!(%error, "a client of the package gateway is turned away"),
+                Err(error) => tracing::warn!(%error, "refused a client of the package gateway"),
             }
         })
     }
@@ -168,7 +168,7 @@ impl PackageGateway for HostGateway {
     fn apt_sources(&self, gateway: &str) -> Result<String> {
         let opened = self.opened()?;
         if opened.apt.is_empty() {
-            return Err(Error::new(ErrorKind::Unsupported, "no apt source is known here")
+            return Err(Error::new(ErrorKind::Unsupported, "no apt source is configured")
                 .with_hint("Set apt.sources in the daemon's configuration."));
         }
         let stanzas: Vec<_> = opened.apt.iter().map(|source| source.stanza(gateway)).collect();

@@ -1,4 +1,4 @@
-//! A pull as people see it: a bar for each layer on a terminal, lines elsewhere, events for programs.
+//! Shows a pull: a bar for each layer on a terminal, lines elsewhere, events for programs.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,13 @@ use crate::{
     output,
 };
 
-/// How much of a digest people read.
+/// Digits of a digest that are shown.
 const SHORT_DIGEST: usize = 12;
-/// Bars that fit on a screen; further layers are counted only.
+/// Bars that fit on a screen; further layers are only counted.
 const MAX_BARS: usize = 40;
 const TICK: Duration = Duration::from_millis(120);
 
-/// How it is shown.
+/// How to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
     /// Bars or lines on stderr.
@@ -34,13 +34,13 @@ pub(crate) enum Show {
 }
 
 impl Show {
-    /// For people, unless there is a reason to be silent.
+    /// For people, unless asked to be quiet.
     pub(crate) fn unless(is_silent: bool) -> Self {
         if is_silent { Self::Nothing } else { Self::People }
     }
 }
 
-/// Reads what a pull tells to its last word, and shows it.
+/// Reads the events of a pull to the end, and shows them.
 pub(crate) async fn follow(
     mut lines: impl Stream<Item = io::Result<String>> + Unpin,
     show: Show,
@@ -56,24 +56,24 @@ pub(crate) async fn follow(
             return Ok(event);
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, "the daemon ended before the pull did")
-        .with_hint("Try again; `warren version` shows whether a daemon runs.")
+    Err(Error::new(ErrorKind::Unavailable, "the daemon stopped before the pull finished")
+        .with_hint("Pull again; the download resumes where it stopped.")
         .into())
 }
 
 fn read(line: &str) -> CommandResult<PullEvent> {
     if let Ok(ErrorBody { error: detail }) = serde_json::from_str(line) {
-        return Err(CommandError::told(detail));
+        return Err(CommandError::from_daemon(detail));
     }
     serde_json::from_str(line).map_err(|error| {
-        Error::new(ErrorKind::Internal, "the daemon's answer is not what this command knows")
+        Error::new(ErrorKind::Internal, "the daemon sent an answer that this command does not understand")
             .with_source(error)
-            .with_hint("The daemon may be of another version; `warren version` shows both.")
+            .with_hint("The daemon may have another version; `warren version` shows both.")
             .into()
     })
 }
 
-/// The hex digits of a digest, as many as people read.
+/// The first hex digits of a digest.
 pub(crate) fn short(digest: &str) -> String {
     digest.strip_prefix("sha256:").unwrap_or(digest).chars().take(SHORT_DIGEST).collect()
 }
@@ -137,13 +137,13 @@ impl Lines {
 }
 
 fn say(text: &str) {
-    // Talk is optional.
+    // Progress that cannot be printed is no failure.
     writeln!(io::stderr().lock(), "{}", output::printable(text)).ok();
 }
 
 fn words(state: PullState) -> &'static str {
     match state {
-        PullState::Present => "here already",
+        PullState::Present => "already exists",
         PullState::Waiting => "waiting",
         PullState::Downloading => "downloading",
         PullState::Unpacking => "unpacking",
@@ -153,20 +153,20 @@ fn words(state: PullState) -> &'static str {
 
 fn retrying(why: &str, wait_ms: u64) -> String {
     let seconds = Duration::from_millis(wait_ms).as_secs_f32();
-    output::printable(&format!("{why}; asking again in {seconds} s"))
+    output::printable(&format!("{why}; retrying in {seconds} s"))
 }
 
 pub(crate) struct Bars {
     all: MultiProgress,
     layers: BTreeMap<String, ProgressBar>,
-    /// Shown until it is known what the image consists of.
+    /// Shown until the layers of the image are known.
     waiting: ProgressBar,
 }
 
 impl Bars {
     fn new() -> Self {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
-        let waiting = all.add(ProgressBar::new_spinner().with_message("asking the registry"));
+        let waiting = all.add(ProgressBar::new_spinner().with_message("contacting the registry"));
         waiting.enable_steady_tick(TICK);
         Self { all, layers: BTreeMap::new(), waiting }
     }

@@ -1,4 +1,4 @@
-//! One foreground exec: its output comes here, our stdin and signals go there.
+//! One foreground exec: passes its output to us, and our stdin and signals to it.
 
 use std::{
     io::{self, Read as _},
@@ -24,14 +24,14 @@ use crate::{
     terminal::{self, DetachKeys, RawMode, Typed},
 };
 
-/// Bytes read from our stdin at once, and pieces that may wait for the daemon.
+/// Bytes read from our stdin at once, and how many pieces may be queued for the daemon.
 const STDIN_PIECE_BYTES: usize = 64 * 1024;
 const STDIN_PIECES: usize = 4;
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGHUP: i32 = 1;
 pub(crate) const SIGTERM: i32 = 15;
 
-/// How the exec hangs on to this process.
+/// How the exec is attached to this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attachment {
     pub(crate) stdin: bool,
@@ -39,17 +39,17 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// `-i` and `-t`, refused where they cannot work.
+    /// Checks `-i` and `-t`, and refuses them where they cannot work.
     pub(crate) fn checked(attach: &AttachArgs, json: bool) -> CommandResult<Self> {
         let AttachArgs { interactive, tty, .. } = *attach;
         if json && (interactive || tty) {
-            return Err(Error::invalid("--json captures the output; -i and -t pass it through")
-                .with_hint("Leave one of them away.")
+            return Err(Error::invalid("--json captures the output, but -i and -t pass it through")
+                .with_hint("Omit one of them.")
                 .into());
         }
         if interactive && tty && !terminal::stdin_is_terminal() {
-            return Err(Error::invalid("-it needs a terminal, and stdin is none")
-                .with_hint("Use -i alone to pass a pipe or a file along.")
+            return Err(Error::invalid("-it needs a terminal, but stdin is not one")
+                .with_hint("Use -i alone to pass a pipe or a file.")
                 .into());
         }
         Ok(Self { stdin: interactive, terminal: tty })
@@ -60,18 +60,18 @@ impl Attachment {
     }
 }
 
-/// How it came to an end for us.
+/// How our part of the exec ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
     Outcome(ExecOutcome),
-    /// The command goes on without us.
+    /// The command keeps running without us.
     Detached,
-    /// A signal told us to leave at once.
+    /// A signal told us to exit at once.
     Interrupted(i32),
 }
 
 impl Ended {
-    /// The exit code that passes through; what the program could not say itself is said on stderr.
+    /// The exit code to pass on. Prints on stderr what the program could not report itself.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Outcome(outcome) => {
@@ -93,7 +93,7 @@ fn tell(outcome: &ExecOutcome) {
     }
 }
 
-/// Stays with an exec until it ends, or until the user leaves it.
+/// Follows an exec until it ends or the user detaches.
 pub(crate) async fn attend(client: &Client, exec: &Exec, how: Attachment) -> CommandResult<Ended> {
     if let Some(outcome) = &exec.outcome {
         return Ok(Ended::Outcome(outcome.clone()));
@@ -126,14 +126,14 @@ async fn watch(client: &Client, exec: &Exec, how: Attachment, leave: &Notify) ->
         match asked {
             Asked::Resize if how.terminal => {
                 if let Some(size) = terminal::size() {
-                    // A resize that comes too late has nothing to change.
+                    // The command may have ended before the resize arrived.
                     client.resize(exec.sandbox.as_str(), exec.id.as_str(), size).await.ok();
                 }
             }
             Asked::Resize => {}
             Asked::End(signal) => {
                 n_interrupts += 1;
-                // A terminal that hangs up reads nothing more; and whoever asks twice means us.
+                // The terminal hung up, or the user repeated the signal to make us exit.
                 if n_interrupts > 1 || signal == SIGHUP {
                     return Ok(Ended::Interrupted(signal));
                 }
@@ -155,7 +155,7 @@ async fn print(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
     .await
 }
 
-/// Hands over an exec's entries as they come; returns how it ended.
+/// Passes on an exec's entries as they come; returns how it ended.
 pub(crate) async fn follow(
     client: &Client,
     exec: &Exec,
@@ -177,7 +177,7 @@ pub(crate) async fn follow(
     }
 }
 
-/// The log was trimmed or says less than we need; the record knows.
+/// The log was trimmed or is incomplete, so the outcome comes from the record.
 async fn recorded_outcome(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
     let view = client.wait_exec(exec.sandbox.as_str(), exec.id.as_str(), None).await?;
     view.outcome.ok_or_else(|| {
@@ -201,7 +201,7 @@ impl Printer {
             EntryBody::Stdout(bytes) => self.stdout.write_all(bytes).await?,
             EntryBody::Stderr(bytes) => self.stderr.write_all(bytes).await?,
             EntryBody::Trimmed { .. } => {
-                output::note(&format!("the log begins after entry {}: it was trimmed", entry.number));
+                output::note(&format!("the log was trimmed: it starts after entry {}", entry.number));
             }
             _ => {}
         }
@@ -230,14 +230,14 @@ async fn feed(client: Client, exec: Exec, watch_keys: bool, leave: Arc<Notify>) 
         pieces.recv().await.map(|piece| (piece, pieces))
     });
     let fed = client.feed_stdin(exec.sandbox.as_str(), exec.id.as_str(), stream).await;
-    // A command that does not read its stdin, or has ended, is no failure of ours. Bytes that were under way when a daemon died
-    // cannot be told from bytes that arrived, so they are not sent again.
+    // It is not an error if the command does not read its stdin or has ended. When a daemon dies, we cannot know which
+    // bytes arrived, so none are sent again.
     if fed.is_err_and(|error| error.kind() == Some(ErrorKind::Unavailable)) {
-        output::warn("stdin is not passed on any more: the daemon went away");
+        output::warn("stdin is no longer passed on: the daemon stopped");
     }
 }
 
-/// Reads stdin on a thread of its own: a read that never returns must not keep the process from leaving.
+/// Reads stdin on a separate thread: a read that never returns must not keep the process from exiting.
 fn read_stdin(watch_keys: bool, leave: Arc<Notify>) -> mpsc::Receiver<io::Result<Bytes>> {
     let (sender, receiver) = mpsc::channel(STDIN_PIECES);
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! This side's terminal: raw while a command owns it, as it was afterwards, whatever happens.
+//! The user's terminal: raw while a command owns it, and always restored afterwards.
 
 use std::{
     io::{self, IsTerminal},
@@ -22,9 +22,9 @@ impl RawMode {
         raw.make_raw();
         restore_on_panic();
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-        // Made before the change, so that a failure half-way is undone as well.
+        // Created before the change, so that a failure half-way is undone as well.
         let guard = Self(());
-        // Not `Flush`: what was typed ahead is meant for the command.
+        // Not `Flush`: text typed ahead is meant for the command.
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
         Ok(guard)
     }
@@ -39,7 +39,7 @@ impl Drop for RawMode {
 fn restore() {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(before) = before {
-        // A terminal that went away needs no restoring.
+        // A closed terminal needs no restoring.
         tcsetattr(io::stdin(), OptionalActions::Now, &before).ok();
     }
 }
@@ -55,7 +55,7 @@ fn restore_on_panic() {
     });
 }
 
-/// Size of the terminal that people look at, if there is one.
+/// Size of the user's terminal, if there is one.
 pub(crate) fn size() -> Option<TerminalSize> {
     let found = tcgetwinsize(io::stdout()).or_else(|_not_there| tcgetwinsize(io::stdin())).ok()?;
     (found.ws_row > 0 && found.ws_col > 0).then_some(TerminalSize { rows: found.ws_row, cols: found.ws_col })

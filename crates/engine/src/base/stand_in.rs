@@ -32,7 +32,7 @@ impl StandIn {
     pub(super) fn base(&self, why: &str) -> Base {
         let Self { image, program } = self;
         let warning = format!(
-            "Image {image} is not used ({why}): the sandbox has the host's programs, with {}.",
+            "Image {image} is not used ({why}): the sandbox has the host's programs, including {}.",
             program.display()
         );
         Base { image: Some(ImageRef::host()), warnings: vec![warning], ..Base::host() }

@@ -115,8 +115,9 @@ impl Budget {
     fn take(&mut self, n_entries: usize) -> Result<()> {
         let left = self.entries.checked_sub(n_entries);
         self.entries = left.ok_or_else(|| {
-            let message = format!("more than {MAX_ENTRIES} files are copied at once");
-            Error::new(ErrorKind::LimitReached, message).with_hint("Copy less, or by several instructions.")
+            let message = format!("cannot copy more than {MAX_ENTRIES} files at once");
+            Error::new(ErrorKind::LimitReached, message)
+                .with_hint("Copy fewer files, or use several instructions.")
         })?;
         Ok(())
     }
@@ -125,16 +126,16 @@ impl Budget {
         self.take(1)?;
         let Kind::File { size, parts: Some(_), .. } = entry.kind else { return Ok(()) };
         self.sparse_bytes = self.sparse_bytes.checked_sub(size).ok_or_else(|| {
-            let message = format!("sparse files of more than {MAX_SPARSE_BYTES} bytes are copied at once");
+            let message = format!("cannot copy sparse files of more than {MAX_SPARSE_BYTES} bytes at once");
             Error::new(ErrorKind::LimitReached, message)
-                .with_hint("A layer has no holes: copy smaller files, or make them when the image runs.")
+                .with_hint("A layer has no holes: copy smaller files, or create them when the image runs.")
         })?;
         Ok(())
     }
 }
 
 fn refused(message: String) -> Error {
-    Error::invalid(message).with_hint("A tar of files, directories and links with relative names is taken.")
+    Error::invalid(message).with_hint("Send a tar of files, directories and links with relative names.")
 }
 
 /// What the system says is passed on. What else is wrong with an archive is of no use to whoever sent something else.
@@ -142,12 +143,12 @@ fn broken(what: &str, error: archive::Error) -> Error {
     match error {
         archive::Error::Unsupported(_) => {
             Error::new(ErrorKind::Unsupported, format!("{what} cannot be read: {error}"))
-                .with_hint("Write the archive with GNU tar's own format (--format=gnu), or without holes.")
+                .with_hint("Write the archive in GNU tar's own format (--format=gnu), or without holes.")
         }
         archive::Error::Io(error) if error.raw_os_error().is_some() => {
-            refused(format!("{what} cannot be read as a tar: {error}"))
+            refused(format!("cannot read {what} as a tar: {error}"))
         }
-        _ => refused(format!("{what} is no tar, or a damaged one")),
+        _ => refused(format!("{what} is not a tar, or is damaged")),
     }
 }
 
@@ -184,9 +185,9 @@ impl Context {
             MemberKind::File(content) => entry.kind = file(reader, content, reading)?,
             MemberKind::Symlink { target } => {
                 let target = String::from_utf8(target)
-                    .map_err(|_bad| refused(format!("the link {name} leads to a name that is not UTF-8")))?;
+                    .map_err(|_bad| refused(format!("the target of the link {name} is not UTF-8")))?;
                 if target.len() > MAX_NAME_BYTES {
-                    return Err(refused(format!("what the link {name} leads to is no path")));
+                    return Err(refused(format!("the target of the link {name} is not a path")));
                 }
                 entry.kind = Kind::Symlink { target };
             }
@@ -194,7 +195,7 @@ impl Context {
                 let target = plain(what, &target)?;
                 let Some(linked) = self.entries.get(&target) else {
                     return Err(refused(format!(
-                        "the hard link {name} leads to {target}, which is not there"
+                        "the hard link {name} leads to {target}, which does not exist"
                     )));
                 };
                 entry = linked.clone();
@@ -203,7 +204,7 @@ impl Context {
                 self.n_left_out += 1;
                 return Ok(());
             }
-            other => return Err(refused(format!("{name} is of a kind that {what} cannot have: {other:?}"))),
+            other => return Err(refused(format!("{name} has a type that {what} cannot contain: {other:?}"))),
         }
         if name.is_empty() {
             return Ok(());
@@ -220,13 +221,13 @@ impl Context {
         self.names_bytes += name.len() + more;
         let refused = |message: String| {
             Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Leave out what the build does not need with a .dockerignore."))
+                .with_hint("Exclude files that the build does not need with a .dockerignore."))
         };
         if self.entries.len() >= MAX_ENTRIES {
             return refused(format!("{what} has more than {MAX_ENTRIES} entries"));
         }
         if self.names_bytes > MAX_NAMES_BYTES {
-            return refused(format!("the names in {what} have more than {MAX_NAMES_BYTES} bytes together"));
+            return refused(format!("the names in {what} have more than {MAX_NAMES_BYTES} bytes in total"));
         }
         self.entries.insert(name, entry);
         Ok(())
@@ -261,7 +262,7 @@ impl Context {
         let Some(entry) = self.entries.get(&path) else { return Ok(None) };
         let Kind::File { offset, size, parts, .. } = &entry.kind else { return Ok(None) };
         if *size > most {
-            return Err(Error::invalid(format!("{name} has {size} bytes; at most {most} fit")));
+            return Err(Error::invalid(format!("{name} has {size} bytes; the limit is {most}")));
         }
         let mut bytes = vec![0; usize::try_from(*size).unwrap_or(0)];
         let read = match parts {
@@ -269,7 +270,7 @@ impl Context {
             None => self.file.read_exact_at(&mut bytes, *offset),
         };
         read.map_err(|error| {
-            Error::new(ErrorKind::Unavailable, "the context cannot be read again").with_source(error)
+            Error::new(ErrorKind::Unavailable, "cannot read the build context again").with_source(error)
         })?;
         Ok(Some(bytes))
     }
@@ -322,8 +323,8 @@ impl Context {
     pub(super) fn find(&self, source: &str, budget: &mut Budget) -> Result<Vec<SourceMatch>> {
         let cleaned = clean(source);
         let missing = || {
-            Error::new(ErrorKind::NotFound, format!("{source} is not in the context"))
-                .with_hint("Check the name, and whether .dockerignore leaves it out.")
+            Error::new(ErrorKind::NotFound, format!("{source} is not in the build context"))
+                .with_hint("Check the name, and whether .dockerignore excludes it.")
         };
         if !Pattern::is_wild(&cleaned) {
             return Ok(vec![self.found(&cleaned, &self.resolve(&cleaned).ok_or_else(missing)?, budget)?]);
@@ -440,7 +441,7 @@ fn plain(what: &str, name: &[u8]) -> Result<String> {
     let shown: String = String::from_utf8_lossy(name).chars().take(100).collect();
     let names = archive::names(name, MAX_NAME_BYTES).map_err(|why| match why {
         BadPath::Absolute | BadPath::Upwards => refused(format!("the name {shown:?} leads out of {what}")),
-        _ => refused(format!("the name {shown:?} is no path")),
+        _ => refused(format!("the name {shown:?} is not a path")),
     })?;
     String::from_utf8(names.join(&b'/'))
         .map_err(|_bad| refused(format!("the name {shown:?} in {what} is not UTF-8")))
@@ -549,7 +550,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&b"\x1b[31m\x07garbage\xff".repeat(100)).unwrap();
         let read = Context::read(file, Reading { what: "it", odd: Odd::Refused, wanted: &|| Ok(()) });
-        assert_eq!(read.unwrap_err().to_string(), "it is no tar, or a damaged one");
+        assert_eq!(read.unwrap_err().to_string(), "it is not a tar, or is damaged");
     }
 
     #[test]

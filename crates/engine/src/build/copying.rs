@@ -74,7 +74,7 @@ impl Load {
 
     fn note_left_out(&mut self, n_left_out: usize, what: &str) {
         if n_left_out > 0 {
-            self.notes.push(format!("left out {n_left_out} devices, pipes or the like of {what}"));
+            self.notes.push(format!("skipped {n_left_out} devices, pipes and similar files of {what}"));
         }
     }
 
@@ -214,7 +214,7 @@ impl Load {
 }
 
 fn unreadable(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "what is copied cannot be read again").with_source(error)
+    Error::new(ErrorKind::Unavailable, "cannot read the copied files again").with_source(error)
 }
 
 /// A file whose content stands in the Dockerfile.
@@ -315,7 +315,7 @@ fn is_tar(head: &[u8]) -> bool {
 }
 
 fn unsupported(name: &str, what: &str) -> Error {
-    let message = format!("{name} is compressed by {what}, which ADD does not unpack here");
+    let message = format!("{name} is compressed with {what}, which ADD does not unpack");
     Error::new(ErrorKind::Unsupported, message)
         .with_hint("Compress it with gzip, or copy it with COPY and unpack it with RUN.")
 }
@@ -328,7 +328,7 @@ async fn sources(builder: &Arc<Builder>, place: &Place<'_>, source: &str) -> Res
     }
     let found = builder.engine.glob(&builder.who, &place.which, "/", &cleaned, MAX_GLOB).await?;
     if found.paths.is_empty() {
-        return Err(Error::not_found(format!("{source} is not there to be copied")));
+        return Err(Error::not_found(format!("{source} does not exist")));
     }
     Ok(found.paths.into_iter().map(|path| format!("/{}", path.trim_start_matches('/'))).collect())
 }
@@ -351,7 +351,7 @@ async fn followed(builder: &Arc<Builder>, place: &Place<'_>, mut path: String) -
             format!("/{}", context::clean(&format!("{above}/{target}")))
         };
     }
-    Err(Error::invalid(format!("{path} is reached by too many links")))
+    Err(Error::invalid(format!("{path} has too many levels of symbolic links")))
 }
 
 /// `user:group` as numbers; names are looked up in the image. A user alone is its own group, as Docker has it.
@@ -368,7 +368,7 @@ async fn id_of(builder: &Arc<Builder>, place: &Place<'_>, name: &str, accounts: 
     }
     let unknown = || {
         Error::not_found(format!("{name} is not in the image's {accounts}"))
-            .with_hint("Give --chown numbers, or make the user with RUN first.")
+            .with_hint("Use numbers with --chown, or create the user with RUN first.")
     };
     let read =
         builder.engine.read_file(&builder.who, &place.which, accounts, 0, Some(MAX_ACCOUNTS_BYTES)).await;

@@ -187,32 +187,35 @@ impl Engine {
 
 fn check(spec: &BuildSpec) -> Result<Duration> {
     if spec.tags.len() > MAX_TAGS {
-        return Err(Error::invalid(format!("{} names; at most {MAX_TAGS} fit", spec.tags.len())));
+        return Err(Error::invalid(format!(
+            "the build has {} names; the limit is {MAX_TAGS}",
+            spec.tags.len()
+        )));
     }
     if let Some(tag) = spec.tags.iter().find(|tag| tag.digest().is_some()) {
-        return Err(Error::invalid(format!("{tag} has a digest, and so cannot be given as a name"))
-            .with_hint("Name the image as in team/app:1.2."));
+        return Err(Error::invalid(format!("{tag} contains a digest and cannot be used as a name"))
+            .with_hint("Use a name such as team/app:1.2."));
     }
     spec.tags.iter().try_for_each(::images::Reference::check_as_name).map_err(crate::images::from_images)?;
     if spec.args.len() > MAX_BUILD_ARGS {
-        let message = format!("{} build arguments; at most {MAX_BUILD_ARGS} fit", spec.args.len());
+        let message = format!("the build has {} arguments; the limit is {MAX_BUILD_ARGS}", spec.args.len());
         return Err(Error::invalid(message));
     }
     let time = spec.timeout.unwrap_or(DEFAULT_BUILD_TIME);
     if time.is_zero() || time > MAX_BUILD_TIME {
-        let message = format!("a build of {time:?} cannot be; it takes up to {MAX_BUILD_TIME:?}");
-        return Err(Error::invalid(message).with_hint("Leave the time limit out for the default."));
+        let message = format!("the time limit {time:?} is invalid; the maximum is {MAX_BUILD_TIME:?}");
+        return Err(Error::invalid(message).with_hint("Omit the time limit for the default."));
     }
     Ok(time)
 }
 
 fn given_up() -> Error {
-    Error::new(ErrorKind::Cancelled, "the build was given up")
+    Error::new(ErrorKind::Cancelled, "the build was cancelled")
 }
 
 fn out_of_time(time: Duration) -> Error {
     Error::new(ErrorKind::TimedOut, format!("the build took longer than {time:?}"))
-        .with_hint("Layers that were made are kept: build again to go on, with a longer time limit.")
+        .with_hint("Finished layers are kept: build again with a longer time limit to continue.")
 }
 
 /// What the daemon gives sandboxes of builds.
@@ -233,7 +236,7 @@ pub(crate) fn is_of_builds(spec: &SandboxSpec) -> bool {
 /// For callers: a sandbox with a build's label would go with the daemon.
 pub(crate) fn check_labels(spec: &SandboxSpec) -> Result<()> {
     if is_of_builds(spec) {
-        return Err(Error::invalid(format!("the label {LABEL} is for sandboxes of builds"))
+        return Err(Error::invalid(format!("the label {LABEL} is reserved for builds"))
             .with_hint("Use another label."));
     }
     Ok(())
@@ -287,11 +290,11 @@ impl Builder {
 
     /// The context, in whatever compression it came.
     async fn read_context(&self, bytes: ByteStream) -> Result<Context> {
-        let file = self.spool.take(bytes, &mut MAX_CONTEXT.bytes(), "the context").await?;
+        let file = self.spool.take(bytes, &mut MAX_CONTEXT.bytes(), "the build context").await?;
         let wanted = || self.still_wanted();
         may_block(|| {
             let plain = spool::decompressed(&self.spool, file, &wanted)?;
-            Context::read(plain, Reading { what: "the context", odd: Odd::Refused, wanted: &wanted })
+            Context::read(plain, Reading { what: "the build context", odd: Odd::Refused, wanted: &wanted })
         })
     }
 

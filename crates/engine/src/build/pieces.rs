@@ -47,7 +47,7 @@ pub(super) fn stream_of(pieces: Vec<Piece>) -> ByteStream {
         let written = written.and_then(|()| archive.finish());
         if let Err(error) = written {
             let error =
-                Error::new(ErrorKind::Unavailable, "the context cannot be read again").with_source(error);
+                Error::new(ErrorKind::Unavailable, "cannot read the build context again").with_source(error);
             // Fails only when nobody reads any more.
             let _nobody_reads = sender.blocking_send(Err(error));
         }

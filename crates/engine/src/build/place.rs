@@ -74,9 +74,7 @@ impl<'a> Place<'a> {
             let (stream, text) = match entry?.body {
                 EntryBody::Stdout(bytes) => (OutputStream::Stdout, decoders.0.take(&bytes)),
                 EntryBody::Stderr(bytes) => (OutputStream::Stderr, decoders.1.take(&bytes)),
-                EntryBody::Trimmed { .. } => {
-                    (OutputStream::Stderr, "\n[some of the output is left out]\n".to_owned())
-                }
+                EntryBody::Trimmed { .. } => (OutputStream::Stderr, "\n[some output omitted]\n".to_owned()),
                 _ => continue,
             };
             if !text.is_empty() {
@@ -105,7 +103,7 @@ impl<'a> Place<'a> {
 }
 
 fn unreadable(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "a layer cannot be written").with_source(error)
+    Error::new(ErrorKind::Unavailable, "cannot write a layer").with_source(error)
 }
 
 /// Whether a tar has more than its end.

@@ -40,12 +40,12 @@ impl Spool {
         let private = |path: &Path| DirBuilder::new().mode(0o700).create(path);
         match private(&builds) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(error::from_io("make the directory", &builds, error));
+                return Err(error::from_io("create the directory", &builds, error));
             }
             _ => {}
         }
         let directory = builds.join(names::random_exec_id()?.as_str());
-        private(&directory).map_err(|error| error::from_io("make the directory", &directory, error))?;
+        private(&directory).map_err(|error| error::from_io("create the directory", &directory, error))?;
         Ok(Self { directory, n_files: Default::default() })
     }
 
@@ -55,7 +55,7 @@ impl Spool {
         let path = self.directory.join(number.to_string());
         let file = File::options().read(true).write(true).create_new(true).open(&path);
         let file = file.and_then(|file| fs::remove_file(&path).map(|()| file));
-        file.map_err(|error| error::from_io("make the file", &path, error))
+        file.map_err(|error| error::from_io("create the file", &path, error))
     }
 
     /// Takes in all that a reader gives. On a thread that may block.
@@ -68,7 +68,7 @@ impl Spool {
                 Ok(0) => break,
                 Ok(n) => n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Error::invalid(format!("{} cannot be read: {error}", limit.what))),
+                Err(error) => return Err(Error::invalid(format!("cannot read {}: {error}", limit.what))),
             };
             limit.left =
                 limit.left.checked_sub(n as u64).ok_or_else(|| too_large(limit.what, MAX_CONTEXT))?;
@@ -102,9 +102,9 @@ impl Drop for Spool {
 }
 
 fn too_large(what: &str, most: ByteSize) -> Error {
-    let message = format!("{what} has more than {most}, the most that a build takes");
+    let message = format!("{what} has more than {most}, the limit of a build");
     Error::new(ErrorKind::LimitReached, message)
-        .with_hint("Leave out what the build does not need with a .dockerignore.")
+        .with_hint("Exclude files that the build does not need with a .dockerignore.")
 }
 
 /// Takes away what builds of an earlier daemon left.
@@ -121,7 +121,7 @@ pub(crate) fn sweep(home: &Path) {
 /// The archive as it is without compression by gzip; by others it is refused.
 pub(super) fn decompressed(spool: &Spool, file: File, wanted: &dyn Fn() -> Result<()>) -> Result<File> {
     use std::os::unix::fs::FileExt as _;
-    let unreadable = |error: io::Error| Error::invalid(format!("the context cannot be read: {error}"));
+    let unreadable = |error: io::Error| Error::invalid(format!("cannot read the build context: {error}"));
     let mut start = [0; 6];
     let n = file.read_at(&mut start, 0).map_err(unreadable)?;
     match &start[..n] {
@@ -129,7 +129,7 @@ pub(super) fn decompressed(spool: &Spool, file: File, wanted: &dyn Fn() -> Resul
         [b'B', b'Z', b'h', ..] | [0xfd, b'7', b'z', b'X', b'Z', ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] => {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "the context is compressed by other means than gzip",
+                "the build context is compressed, but not with gzip",
             )
             .with_hint("Send it as a plain tar, or compressed with gzip."));
         }
@@ -138,6 +138,6 @@ pub(super) fn decompressed(spool: &Spool, file: File, wanted: &dyn Fn() -> Resul
     let mut file = file;
     file.rewind().map_err(unreadable)?;
     let reader = flate2::read::MultiGzDecoder::new(io::BufReader::new(file));
-    let what = "the context, uncompressed,";
+    let what = "the build context, uncompressed,";
     spool.fill(reader, &mut Limit { what, left: MAX_CONTEXT.bytes(), wanted })
 }

@@ -77,10 +77,9 @@ pub(super) async fn build(
     let needed = plan.stages.iter().zip(&plan.needed).filter(|(_, is_needed)| **is_needed);
     let total: usize = needed.map(|(stage, _)| stage.instructions.len() + 1).sum();
     if total > MAX_STEPS {
-        let message = format!("the build has {total} steps; at most {MAX_STEPS} are done");
-        return Err(
-            Error::new(ErrorKind::LimitReached, message).with_hint("Join instructions, or build in parts.")
-        );
+        let message = format!("the build has {total} steps; the limit is {MAX_STEPS}");
+        return Err(Error::new(ErrorKind::LimitReached, message)
+            .with_hint("Combine instructions, or build in parts."));
     }
     let mut walk = Walk {
         builder,
@@ -109,7 +108,7 @@ fn platform(asked: Option<Platform>) -> Result<Platform> {
         None => Ok(host),
         Some(asked) if asked.os == host.os && asked.architecture == host.architecture => Ok(asked),
         Some(asked) => {
-            let message = format!("this machine is {host} and cannot run what is built for {asked}");
+            let message = format!("this machine is {host} and cannot build for {asked}");
             Err(Error::new(ErrorKind::Unsupported, message).with_hint("Build on a machine of that kind."))
         }
     }
@@ -122,8 +121,8 @@ fn dockerfile(context: &Context, source: &DockerfileSource) -> Result<Vec<u8>> {
     };
     let found = context.read_file(path, ::build::MAX_DOCKERFILE_BYTES as u64)?;
     found.ok_or_else(|| {
-        Error::not_found(format!("there is no {path} in the context"))
-            .with_hint("Say where the Dockerfile is, relative to the context.")
+        Error::not_found(format!("the build context has no {path}"))
+            .with_hint("Give the path of the Dockerfile, relative to the context.")
     })
 }
 
@@ -200,10 +199,8 @@ impl<'a> Walk<'a> {
 
     async fn find_image(&self, name: &str) -> Result<Image> {
         if name == sandbox::ImageRef::HOST {
-            let message = "the image host is this machine's own files, on which nothing can be built";
-            return Err(
-                Error::new(ErrorKind::Unsupported, message).with_hint("Begin with FROM and another image.")
-            );
+            let message = "cannot build on the image host, which is this machine's own files";
+            return Err(Error::new(ErrorKind::Unsupported, message).with_hint("Use FROM with another image."));
         }
         if self.spec.pull != PullPolicy::Always {
             match self.images.get(name).await {
@@ -292,7 +289,7 @@ impl<'a> Walk<'a> {
         let layer = match layer {
             Some(mut file) => {
                 may_block(|| file.rewind()).map_err(|error| {
-                    Error::new(ErrorKind::Unavailable, "a layer cannot be read again").with_source(error)
+                    Error::new(ErrorKind::Unavailable, "cannot read a layer again").with_source(error)
                 })?;
                 Some(Box::new(file) as Box<dyn std::io::Read + Send>)
             }
@@ -353,8 +350,8 @@ impl<'a> Walk<'a> {
                 cleared?;
                 place.layer().await
             }
-            outcome => Err(Error::invalid(format!("the command did not succeed: {outcome}")).with_hint(
-                "Look at its output, correct the instruction and build again: earlier layers are kept.",
+            outcome => Err(Error::invalid(format!("the command failed: {outcome}")).with_hint(
+                "Check its output, correct the instruction and build again; earlier layers are kept.",
             )),
         }
     }

@@ -26,7 +26,7 @@ pub(crate) enum GuestError {
     #[error(transparent)]
     Foreign(#[from] VersionMismatch),
     /// It was started by an earlier build that does not know the request.
-    #[error("the guest speaks version {speaks} of the protocol, and this needs version {needs}")]
+    #[error("the guest speaks version {speaks} of the protocol, but this needs version {needs}")]
     TooOld { speaks: u32, needs: u32 },
     /// The guest understood the request and refused it, or failed. The connection stays usable.
     #[error("the guest refused")]

@@ -51,7 +51,8 @@ impl Driver {
         }
         let life = self.life.clone().filter(|_| self.record.state == SandboxState::Running);
         if life.is_some() && !self.core.backends.has(&self.record.plan, Capability::Pause) {
-            let message = format!("{} runs, and this host cannot pause it for the copy", self.shared.label());
+            let message =
+                format!("{} is running, and this host cannot pause it for the copy", self.shared.label());
             let next = Next::Stop(self.shared.label().name);
             return refuse(reply, Error::new(ErrorKind::Unsupported, message).with_next(next));
         }

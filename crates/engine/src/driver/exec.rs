@@ -41,16 +41,16 @@ impl Driver {
             return Err(error::wrong_state(&label, self.record.state, Action::Exec));
         };
         if self.draining.is_some() {
-            let message = format!("{label} is draining: it takes no new commands");
+            let message = format!("{label} is draining and accepts no new commands");
             return Err(Error::new(ErrorKind::WrongState, message)
                 .about(Thing::Sandbox, &label.name)
                 .with_next(Next::Restart(label.name)));
         }
         if self.shared.execs.len() >= MAX_OPEN_EXECS {
-            let message = format!("{label} has {MAX_OPEN_EXECS} open execs already");
+            let message = format!("{label} already has {MAX_OPEN_EXECS} open execs");
             return Err(Error::new(ErrorKind::LimitReached, message)
                 .over(Limit::Execs, MAX_OPEN_EXECS as u64, MAX_OPEN_EXECS as u64 + 1)
-                .with_hint("Wait for some of them to end, or use another sandbox."));
+                .with_hint("Wait for some of them to finish, or use another sandbox."));
         }
         Ok((life, self.new_exec(spec)?))
     }

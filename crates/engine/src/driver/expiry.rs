@@ -92,7 +92,7 @@ impl Driver {
     pub(super) async fn look_at_the_clock(&mut self) {
         let now = self.core.clock.now();
         if self.record.expires_at.is_some_and(|at| at <= now) {
-            return self.expire("its time was up".to_owned()).await;
+            return self.expire("its lifetime ended".to_owned()).await;
         }
         let Some(idle) = self.record.lifetime.idle.filter(|_| self.is_awake()) else { return };
         self.expiry.idle_checked_at = now;

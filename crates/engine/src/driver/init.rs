@@ -75,6 +75,6 @@ fn check(record: &ExecRecord) -> Result<()> {
 
 fn not_begun(error: Error) -> Error {
     error
-        .reworded(|words| format!("init could not be started: {words}"))
-        .with_hint("Name a program that is inside, with its whole path.")
+        .reworded(|words| format!("could not start init: {words}"))
+        .with_hint("Give the full path of a program inside the sandbox.")
 }

@@ -254,7 +254,7 @@ impl Driver {
         let files = spawn_blocking(move || make_directory(&made));
         let inserted = core.store.insert_sandbox(self.record.clone()).await;
         let files = files.await.unwrap_or_else(|error| {
-            Err(Error::new(ErrorKind::Internal, "the directory could not be made").with_source(error))
+            Err(Error::new(ErrorKind::Internal, "could not create the directory").with_source(error))
         });
         if inserted.is_ok() {
             core.publish(&self.shared);
@@ -367,7 +367,7 @@ impl Driver {
         }
         if self.deferred.len() >= MAX_DEFERRED_COMMANDS {
             let message =
-                format!("{} requests wait for {} already", MAX_DEFERRED_COMMANDS, self.shared.label());
+                format!("{} requests are already waiting for {}", MAX_DEFERRED_COMMANDS, self.shared.label());
             command.refuse(Error::new(ErrorKind::LimitReached, message).with_next(Next::Retry));
             return None;
         }
@@ -490,7 +490,7 @@ impl Driver {
                 .with_next(Next::Start(self.shared.label().name)));
         }
         if self.record.state == SandboxState::Failed {
-            let message = format!("{} is failed: renew is not possible now", self.shared.label());
+            let message = format!("cannot renew {}: it has failed", self.shared.label());
             return Err(Error::new(ErrorKind::WrongState, message)
                 .in_state(SandboxState::Failed)
                 .with_next(Next::Replace(self.shared.label().name)));
@@ -505,7 +505,7 @@ impl Driver {
         self.manifest = manifest::Manifest::Due;
         self.shared.activity.touch(now);
         self.publish();
-        let until = self.record.expires_at.map_or_else(|| "for ever".to_owned(), |at| format!("until {at}"));
+        let until = self.record.expires_at.map_or_else(|| "forever".to_owned(), |at| format!("until {at}"));
         self.core.emit(&self.shared.subject, EventKind::SandboxRenewed, None, until).await;
         Ok(())
     }

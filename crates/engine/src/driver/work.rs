@@ -253,7 +253,7 @@ impl Driver {
 
     /// The instance ended by itself: only the cleanup is left.
     pub(super) async fn instance_ended(&mut self) {
-        let reason = "it ended by itself".to_owned();
+        let reason = "it exited by itself".to_owned();
         self.begin_ending(None, KillReason::SandboxLost, Then::Rest, Some(reason)).await;
     }
 

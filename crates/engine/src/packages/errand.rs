@@ -45,7 +45,7 @@ impl ErrandOutput {
     pub(super) fn complaint(&self) -> String {
         let text = String::from_utf8_lossy(&self.stderr);
         let last = text.lines().rev().find(|line| !line.trim().is_empty());
-        last.map_or_else(|| "it said nothing".to_owned(), error::readable)
+        last.map_or_else(|| "no output".to_owned(), error::readable)
     }
 }
 
@@ -63,8 +63,8 @@ pub(super) async fn run(
         // Its time was up inside, or the guest is silent.
         Ok(Ok(_)) | Err(_) => {
             let program = command.first().unwrap_or(&"");
-            Err(Error::new(ErrorKind::TimedOut, format!("{label}: {program} gave no answer in time"))
-                .with_hint("Look at what runs in the sandbox, and try again."))
+            Err(Error::new(ErrorKind::TimedOut, format!("{label}: {program} did not answer in time"))
+                .with_hint("Check what is running in the sandbox, and try again."))
         }
     }
 }
@@ -192,7 +192,7 @@ async fn listen(
 
 fn too_much(label: &Subject, command: &[&str]) -> Error {
     let program = command.first().unwrap_or(&"");
-    let message = format!("{label}: {program} printed too much; at most {MAX_OUTPUT_BYTES} bytes are read");
+    let message = format!("{label}: {program} printed more than {MAX_OUTPUT_BYTES} bytes");
     Error::new(ErrorKind::LimitReached, message)
-        .with_hint(format!("Run {program} by a command to see what it prints."))
+        .with_hint(format!("Run {program} yourself to see its output."))
 }

@@ -55,9 +55,9 @@ impl Jobs {
             return Ok(Some(Arc::clone(same)));
         }
         if of_sandbox().count() >= MAX_OPEN_JOBS {
-            let message = format!("{MAX_OPEN_JOBS} package jobs of this sandbox are not done yet");
+            let message = format!("{MAX_OPEN_JOBS} package jobs of this sandbox are still open");
             return Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Wait for some of them to end; several packages fit one job."));
+                .with_hint("Wait for some of them to finish; one job can install several packages."));
         }
         open.insert(new.id, Arc::clone(job));
         Ok(None)

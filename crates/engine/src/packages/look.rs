@@ -63,8 +63,8 @@ fn unreadable(life: &Life, manager: PackageManager, output: &ErrandOutput) -> Er
     let nonsense = GuestError::Nonsense("a list of packages that cannot be read");
     let complaint = output.complaint();
     let error = error::from_guest(nonsense, life.client.label());
-    Error::new(error.kind(), format!("{manager} did not tell what is installed: {complaint}"))
-        .with_hint("Run the package manager by a command to see what is wrong with it.")
+    Error::new(error.kind(), format!("{manager} could not list installed packages: {complaint}"))
+        .with_hint("Run the package manager yourself to see what is wrong.")
 }
 
 fn package(name: &str, version: &str) -> InstalledPackage {

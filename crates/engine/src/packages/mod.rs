@@ -127,8 +127,9 @@ impl Engine {
         spec: PackageSpec,
     ) -> Result<PackageJob> {
         let packages = spec.check().map_err(|invalid| {
-            Error::from(invalid)
-                .with_hint("Give names with versions, such as numpy or requests>=2, one for each package.")
+            Error::from(invalid).with_hint(
+                "Give one name for each package, with or without a version, such as numpy or requests>=2.",
+            )
         })?;
         if spec.timeout.is_some_and(|limit| limit.is_zero()) {
             return Err(sandbox::InvalidExec::NoTime.into());
@@ -136,7 +137,7 @@ impl Engine {
         let shared = self.core().find_to_change(who, which).await?;
         let gateway = self.core().config.packages.clone().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "packages cannot be installed: this daemon does not allow it")
-                .with_hint("Set packages.enabled in the daemon's configuration.")
+                .with_hint("Set packages.enabled to true in the daemon's configuration.")
         })?;
         if let Some(request) = &spec.request_id
             && let Some(known) = self.requested_job(&shared, request).await?
@@ -331,7 +332,7 @@ impl Engine {
         let plan = shared.status.borrow().record.plan.clone();
         look::installed(&life, &plan, manager).await?.ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, format!("{} has no {manager}", shared.label()))
-                .with_hint("Use an image that has it, or name another manager.")
+                .with_hint("Use an image that has it, or another package manager.")
         })
     }
 

@@ -97,7 +97,7 @@ async fn python(life: &Life, plan: &SandboxPlan) -> Result<Python> {
     let facts = lines.next().and_then(|line| serde_json::from_str::<Python>(line).ok());
     let facts = facts.ok_or_else(|| {
         let message = format!("python3 in {} does not work: {}", life.client.label(), output.complaint());
-        Error::new(ErrorKind::WrongState, message).with_hint("Run python3 by a command to see why.")
+        Error::new(ErrorKind::WrongState, message).with_hint("Run python3 yourself to see why.")
     })?;
     Ok(Python { uv, ..facts })
 }

@@ -27,7 +27,7 @@ use crate::{
     shared::{Life, Shared},
 };
 
-const CUT_SHORT: &str = "the daemon ended before the install began";
+const CUT_SHORT: &str = "the daemon stopped before the installation started";
 
 /// The inputs of a new job besides its record.
 pub(super) struct Order {
@@ -85,7 +85,9 @@ impl Task {
         let _turn = match Arc::clone(&turn).try_lock_owned() {
             Ok(turn) => turn,
             Err(_taken) => {
-                self.note(|job| job.message = Some(format!("waits for another install with {manager}")));
+                self.note(|job| {
+                    job.message = Some(format!("waiting for another installation with {manager}"))
+                });
                 turn.lock_owned().await
             }
         };
@@ -231,7 +233,7 @@ impl Task {
                 found.retain(|found| names.contains(&name_of(job.manager, &found.name)));
                 (found, None)
             }
-            Err(error) => (Vec::new(), Some(format!("its versions are not known: {error}"))),
+            Err(error) => (Vec::new(), Some(format!("could not read the installed versions: {error}"))),
         }
     }
 
@@ -285,7 +287,7 @@ fn why(manager: PackageManager, record: &ExecRecord, complaint: Option<&str>, sa
         }
         Some(ExecOutcome::Killed { reason: KillReason::TimeLimit }) => {
             let limit = record.spec.timeout.unwrap_or_default();
-            format!("{manager} was killed after {limit:?}, its time limit{said}")
+            format!("{manager} was killed at its time limit of {limit:?}{said}")
         }
         Some(outcome) => format!("{manager} did not finish ({outcome}){said}"),
         None => format!("{manager} did not finish{said}"),

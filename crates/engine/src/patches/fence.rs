@@ -47,7 +47,7 @@ impl Fence {
                 return Err(refused(&format!("{} leads into the mount {mount}", patch.path())));
             }
             if reaches_down && sandbox::is_beneath(mount, &target) {
-                return Err(refused(&format!("the mount {mount} lies in {}", patch.path())));
+                return Err(refused(&format!("the mount {mount} is in {}", patch.path())));
             }
         }
         Ok(())
@@ -56,7 +56,7 @@ impl Fence {
 
 fn refused(message: &str) -> Error {
     Error::invalid(message)
-        .with_hint("Patches change the sandbox's own files; write to a mount once it runs.")
+        .with_hint("Patches change the sandbox's own files; write to a mount once the sandbox runs.")
 }
 
 /// The path without links, `.` and `..`; a missing part keeps its name.
@@ -79,7 +79,7 @@ async fn real(work: &Work<'_>, path: &str, last: Last) -> Result<String> {
         let Some(target) = link_target(work, &joined(&behind)).await? else { continue };
         n_links += 1;
         if n_links > MAX_LINKS {
-            return Err(Error::invalid(format!("{path} leads over more than {MAX_LINKS} links")));
+            return Err(Error::invalid(format!("{path} follows more than {MAX_LINKS} symbolic links")));
         }
         if target.starts_with('/') {
             behind.clear();

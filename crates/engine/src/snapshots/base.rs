@@ -55,7 +55,8 @@ async fn image_beneath(core: &Arc<Core>, snapshot: &Snapshot) -> Result<Option<I
     let Some(digest) = &snapshot.manifest.image_digest else { return Ok(None) };
     let image = &snapshot.manifest.image;
     let missing = |source: Error| {
-        let message = format!("{} is made on image {image} ({digest}), which is not here", snapshot.label());
+        let message =
+            format!("{} is based on image {image} ({digest}), which does not exist here", snapshot.label());
         Error::new(ErrorKind::NotFound, message)
             .about(Thing::Image, image.as_str())
             .with_next(Next::Pull(format!("{image}@{digest}")))

@@ -59,7 +59,7 @@ impl Engine {
         let under = spec.under.unwrap_or_else(|| "/".to_owned());
         if !under.starts_with('/') || under.contains('\0') || under.len() > 4095 {
             return Err(Error::invalid(format!("{:?} is not an absolute path", shorten(&under)))
-                .with_hint("Give a path that begins with /."));
+                .with_hint("Give a path that starts with /."));
         }
         // Held until the comparison is done.
         let (against, _held) = match &spec.since {
@@ -71,8 +71,9 @@ impl Engine {
                 if !is_on_the_same(&snapshot.manifest, &plan) {
                     let message =
                         format!("{} and {} have different images", shared.label(), snapshot.label());
-                    return Err(Error::invalid(message)
-                        .with_hint("Compare with the sandbox's image, or with a snapshot on the same one."));
+                    return Err(Error::invalid(message).with_hint(
+                        "Compare with the sandbox's image, or with a snapshot of the same image.",
+                    ));
                 }
                 let held = core.hold_snapshot(&snapshot)?;
                 let chain = core.snapshots.chain(&snapshot)?;

@@ -38,7 +38,7 @@ pub(crate) fn begin(all: &Path, id: &SnapshotId) -> Result<()> {
     for directory in [all, &all.join(id.as_str())] {
         match DirBuilder::new().mode(0o700).create(directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(error::from_io("make the directory", directory, error));
+                return Err(error::from_io("create the directory", directory, error));
             }
             _ => {}
         }
@@ -59,9 +59,7 @@ pub(crate) fn describe(all: &Path, record: &SnapshotRecord) -> Result<()> {
 pub(crate) fn undescribe(all: &Path, id: &SnapshotId) -> Result<()> {
     let path = all.join(id.as_str()).join(MANIFEST);
     match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error::from_io("take away", &path, error))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error::from_io("remove", &path, error)),
         _ => Ok(()),
     }
 }
@@ -130,7 +128,7 @@ pub(crate) fn read_record(all: &Path, id: &SnapshotId) -> Result<SnapshotRecord>
     manifest::parse(text.as_bytes())?;
     let path = directory.join(ABOUT);
     let about: About = serde_json::from_slice(&read_bounded(&path, MAX_MANIFEST_BYTES)?)
-        .map_err(|error| sandbox::Error::invalid(format!("{} cannot be read: {error}", path.display())))?;
+        .map_err(|error| sandbox::Error::invalid(format!("cannot read {}: {error}", path.display())))?;
     Ok(SnapshotRecord {
         id: id.clone(),
         namespace: about.namespace,
@@ -153,8 +151,7 @@ pub(crate) fn write_about(all: &Path, record: &SnapshotRecord) -> Result<()> {
         created_at: record.created_at,
     };
     let text = serde_json::to_vec(&about).map_err(|source| {
-        sandbox::Error::new(sandbox::ErrorKind::Internal, "a snapshot could not be described")
-            .with_source(source)
+        sandbox::Error::new(sandbox::ErrorKind::Internal, "could not describe a snapshot").with_source(source)
     })?;
     replace(&all.join(record.id.as_str()), ABOUT, &text)
 }

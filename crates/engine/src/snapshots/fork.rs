@@ -136,7 +136,7 @@ impl Forks {
             return Ok(made);
         }
         let left = self.unmake(made).await;
-        let unwanted = || Error::new(ErrorKind::Cancelled, "nobody waits for the forks any more");
+        let unwanted = || Error::new(ErrorKind::Cancelled, "the caller no longer waits for the forks");
         let error = failed.into_iter().next().unwrap_or_else(unwanted);
         Err(not_all(&self.source.label(), n_asked, n_made, &left, error))
     }
@@ -190,13 +190,15 @@ fn not_all(label: &Subject, n_asked: usize, n_made: usize, left: &[String], erro
         return error;
     }
     let what_became = match left {
-        [] => "and removed again".to_owned(),
-        left => format!("and {} could not be removed again", left.join(", ")),
+        [] => "and then removed".to_owned(),
+        left => format!("but {} could not be removed afterwards", left.join(", ")),
     };
     let next = error.next().cloned();
-    let next = next.unwrap_or_else(|| Next::Advice("Try again, perhaps with fewer forks.".to_owned()));
+    let next = next.unwrap_or_else(|| Next::Advice("Try again, with fewer forks if necessary.".to_owned()));
     error
-        .reworded(|words| format!("{n_made} of {n_asked} forks of {label} were made {what_became}: {words}"))
+        .reworded(|words| {
+            format!("{n_made} of {n_asked} forks of {label} were created {what_became}: {words}")
+        })
         .with_next(next)
 }
 
@@ -205,24 +207,20 @@ fn names(spec: &ForkSpec) -> Result<Vec<Option<SandboxName>>> {
     let n = spec.count.unwrap_or(if spec.names.is_empty() { 1 } else { spec.names.len() });
     if n == 0 || n > MAX_FORKS || spec.names.len() > MAX_FORKS {
         return Err(Error::invalid(format!(
-            "{} forks; it goes from 1 to {MAX_FORKS}",
+            "cannot create {} forks: the number must be between 1 and {MAX_FORKS}",
             n.max(spec.names.len())
         ))
-        .with_hint(if n == 0 {
-            "Leave the count away for one fork."
-        } else {
-            "Fork in several calls."
-        }));
+        .with_hint(if n == 0 { "Omit the count for one fork." } else { "Fork in several calls." }));
     }
     if !spec.names.is_empty() {
         if n != spec.names.len() || spec.name_prefix.is_some() {
-            return Err(Error::invalid("names are given, and something else about how many or what names")
+            return Err(Error::invalid("names cannot be combined with a count or a name prefix")
                 .with_hint("Give either names, or a count with or without a name prefix."));
         }
         let different: BTreeSet<_> = spec.names.iter().map(SandboxName::as_str).collect();
         if different.len() != spec.names.len() {
             return Err(Error::invalid("two forks cannot have the same name")
-                .with_hint("Give every fork a name of its own, or a count with a name prefix."));
+                .with_hint("Give every fork a different name, or use a count with a name prefix."));
         }
         return Ok(spec.names.iter().cloned().map(Some).collect());
     }

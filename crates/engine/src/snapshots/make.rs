@@ -63,7 +63,7 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn check_wanted(&self) -> Result<()> {
         if (self.is_unwanted)() {
-            return Err(Error::new(ErrorKind::Cancelled, "nobody waits for the snapshot any more"));
+            return Err(Error::new(ErrorKind::Cancelled, "the caller no longer waits for the snapshot"));
         }
         Ok(())
     }

@@ -10,16 +10,16 @@ pub(crate) const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 /// Keys sorted, no spaces.
 pub(crate) fn canonical(manifest: &SnapshotManifest) -> Result<String> {
     let value = serde_json::to_value(manifest).map_err(|source| {
-        Error::new(ErrorKind::Internal, "the snapshot's manifest could not be written").with_source(source)
+        Error::new(ErrorKind::Internal, "could not write the snapshot's manifest").with_source(source)
     })?;
     Ok(write(&value))
 }
 
 /// Reads a manifest that may come from a stranger: it must be canonical, or one snapshot would have many digests.
 pub(crate) fn parse(bytes: &[u8]) -> Result<SnapshotManifest> {
-    let refuse = |why: String| Error::invalid(format!("the snapshot's manifest cannot be read: {why}"));
+    let refuse = |why: String| Error::invalid(format!("cannot read the snapshot's manifest: {why}"));
     if bytes.len() > MAX_MANIFEST_BYTES {
-        return Err(refuse(format!("it has {} bytes; at most {MAX_MANIFEST_BYTES} fit", bytes.len())));
+        return Err(refuse(format!("it has {} bytes; the limit is {MAX_MANIFEST_BYTES}", bytes.len())));
     }
     let value: Value = serde_json::from_slice(bytes).map_err(|error| refuse(error.to_string()))?;
     if write(&value).as_bytes() != bytes {

@@ -67,7 +67,7 @@ impl Engine {
         };
         if !spec.replace && core.snapshots.named(&sandbox.subject.namespace, &name).is_some() {
             let message =
-                format!("there is a snapshot {name} in the namespace {} already", sandbox.subject.namespace);
+                format!("snapshot {name} already exists in namespace {}", sandbox.subject.namespace);
             let taken = Subject::new(Thing::Snapshot, name.as_str());
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(taken)));
         }
@@ -180,7 +180,7 @@ impl Core {
         let snapshot = &held.snapshot;
         let damaged = |why: String| {
             Error::new(ErrorKind::WrongState, format!("{} is damaged: {why}", snapshot.label())).with_hint(
-                "Remove it and what was made from it, and load it again from an archive if there is one.",
+                "Remove it and everything based on it, and load it again from an archive if you have one.",
             )
         };
         let directory = self.snapshots.directory_of(&snapshot.record.id);

@@ -36,7 +36,7 @@ impl Snapshot {
         let manifest = manifest::parse(record.manifest.as_bytes())?;
         if manifest::digest_of(record.manifest.as_bytes()) != record.digest {
             let message =
-                format!("the record of snapshot {} has another digest than its manifest", record.id);
+                format!("the digests in the record and the manifest of snapshot {} differ", record.id);
             return Err(Error::new(ErrorKind::Internal, message));
         }
         Ok(Self { record, manifest })
@@ -169,14 +169,17 @@ impl Snapshots {
             Err(Error::new(ErrorKind::LimitReached, message).with_next(Next::Raise(Limit::Snapshots)))
         };
         if inner.by_id.len() + inner.making.len() >= self.most {
-            return refuse(format!("there are {} snapshots already", self.most));
+            return refuse(format!("the limit of {} snapshots is reached", self.most));
         }
         if let Some(key) = &who.key {
             let has = inner.by_id.values().map(|kept| &kept.snapshot.record.owner);
             let makes = inner.making.values().map(|being_made| &being_made.owner);
             let n_has = has.chain(makes).filter(|owner| owner.as_ref() == Some(key)).count();
             if n_has >= self.most_each {
-                return refuse(format!("{} may have {} snapshots and has {n_has}", who.name, self.most_each));
+                return refuse(format!(
+                    "{} may have {} snapshots and already has {n_has}",
+                    who.name, self.most_each
+                ));
             }
         }
         inner.n_begun += 1;
@@ -189,15 +192,15 @@ impl Snapshots {
     pub(crate) fn begin_archive(self: &Arc<Self>, who: &Principal) -> Result<ArchiveTurn> {
         let mut inner = self.inner();
         let refuse = |message: String| {
-            Err(Error::new(ErrorKind::LimitReached, message).with_hint("Wait until one of them is done."))
+            Err(Error::new(ErrorKind::LimitReached, message).with_hint("Wait until one of them finishes."))
         };
         if inner.archiving.len() >= MAX_ARCHIVES {
-            return refuse(format!("{MAX_ARCHIVES} archives of snapshots are being read or written already"));
+            return refuse(format!("{MAX_ARCHIVES} snapshot archives are already being read or written"));
         }
         let n_has = inner.archiving.values().filter(|owner| owner.is_some() && **owner == who.key).count();
         if n_has >= MAX_ARCHIVES_EACH {
             let name = &who.name;
-            return refuse(format!("{name} reads or writes {n_has} archives of snapshots already"));
+            return refuse(format!("{name} is already reading or writing {n_has} snapshot archives"));
         }
         inner.n_begun += 1;
         let number = inner.n_begun;
@@ -279,8 +282,8 @@ impl Snapshots {
         });
         match (found.next(), found.next()) {
             (Some(_), Some(_)) => {
-                Err(Error::invalid(format!("{hex} is the beginning of more than one snapshot's digest"))
-                    .with_hint("Give more of its digits."))
+                Err(Error::invalid(format!("{hex} matches the digests of several snapshots"))
+                    .with_hint("Give more digits."))
             }
             (first, _) => Ok(first.map(|kept| Arc::clone(&kept.snapshot))),
         }
@@ -295,9 +298,10 @@ impl Snapshots {
                 return Err(too_deep(&top.label()));
             }
             let found = self.by_digest(&top.record.namespace, &parent).ok_or_else(|| {
-                let message = format!("{} is made on a snapshot that is not here: {parent}", top.label());
+                let message =
+                    format!("{} is based on a snapshot that does not exist here: {parent}", top.label());
                 Error::new(ErrorKind::WrongState, message)
-                    .with_hint("Load an archive that has its parents inside.")
+                    .with_hint("Load an archive that includes its parents.")
             })?;
             beneath = found.manifest.parent.clone();
             chain.push(found);
@@ -368,7 +372,7 @@ impl Snapshots {
             }
         }
         for digest in inner.making.values().filter_map(|being_made| being_made.image_digest.as_ref()) {
-            uses(digest, "a snapshot that is being made".to_owned());
+            uses(digest, "a snapshot that is being created".to_owned());
         }
     }
 }
@@ -387,9 +391,9 @@ pub(crate) fn no_such_snapshot(which: impl std::fmt::Display) -> Error {
 }
 
 pub(crate) fn too_deep(label: &Subject) -> Error {
-    let message = format!("{label} lies on {MAX_SNAPSHOT_CHAIN} snapshots already, which is the most");
+    let message = format!("{label} is already based on {MAX_SNAPSHOT_CHAIN} snapshots, which is the limit");
     Error::new(ErrorKind::LimitReached, message)
-        .with_hint("Copy its files out, and begin again from the image with those.")
+        .with_hint("Copy its files out, and start again from the image with them.")
 }
 
 type Children = HashMap<(Namespace, String), Vec<String>>;

@@ -30,7 +30,7 @@ impl VolumeLimits {
         all: impl ExactSizeIterator<Item = &'a VolumeRecord>,
     ) -> Result<()> {
         if all.len() >= self.count {
-            return refuse(format!("there are {} volumes already", all.len()));
+            return refuse(format!("the limit of {} volumes is reached", all.len()));
         }
         if who.key.is_none() {
             return Ok(());
@@ -38,7 +38,7 @@ impl VolumeLimits {
         let own: Vec<_> = all.filter(|record| record.owner == who.key).collect();
         if own.len() >= self.count_each {
             return refuse(format!(
-                "{} may have {} volumes and has {}",
+                "{} may have {} volumes and already has {}",
                 who.name,
                 self.count_each,
                 own.len()
@@ -46,15 +46,15 @@ impl VolumeLimits {
         }
         let Some(most) = self.bytes_each else { return Ok(()) };
         let Some(wanted) = most_bytes(spec) else {
-            let message = format!("{} may not make a volume without a quota", who.name);
+            let message = format!("{} may not create a volume without a quota", who.name);
             return Err(Error::new(ErrorKind::Denied, message)
-                .with_hint(format!("Give it a quota; all volumes of the key may have {most} together.")));
+                .with_hint(format!("Set a quota; all volumes of the key together may have {most}.")));
         };
         // A volume made before there was a limit may have none of its own.
         let taken = own.iter().filter_map(|record| most_bytes(&record.spec)).fold(0, u64::saturating_add);
         if taken.saturating_add(wanted) > most.bytes() {
             return refuse(format!(
-                "{} may have volumes of {most} together, and has {} of it",
+                "{} may have volumes of {most} in total, and already has {}",
                 who.name,
                 ByteSize(taken)
             ));

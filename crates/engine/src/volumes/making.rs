@@ -34,7 +34,7 @@ pub(super) async fn make(core: Arc<Core>, mut record: VolumeRecord) -> Result<Vo
 async fn make_files(core: &Core, record: &mut VolumeRecord) -> Result<()> {
     let directory = directory_of(core, &record.id);
     may_block(|| make_private(&directory))
-        .map_err(|error| error::from_io("make the directory", &directory, error))?;
+        .map_err(|error| error::from_io("create the directory", &directory, error))?;
     let limit = match record.spec.kind {
         VolumeKind::Directory => record.spec.quota,
         VolumeKind::Disk => record.spec.size,

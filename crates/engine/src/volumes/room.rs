@@ -39,8 +39,8 @@ impl Room {
         let Some(quota) = volume.spec.quota.filter(|_| is_measured) else { return Ok(None) };
         let claim = held.claim();
         let used = core.measure_volume(volume, Measured::ToWrite).await.ok_or_else(|| {
-            Error::new(ErrorKind::Unavailable, format!("volume {} cannot be measured", volume.spec.name))
-                .with_hint("Try again; without that its quota would not be held.")
+            Error::new(ErrorKind::Unavailable, format!("cannot measure volume {}", volume.spec.name))
+                .with_hint("Try again; its quota cannot be enforced without this.")
         })?;
         let free = quota.bytes().saturating_sub(used.bytes());
         let room = Self { free, claim, quota, name: volume.spec.name.to_string() };
@@ -65,9 +65,9 @@ impl Room {
     }
 
     fn passed(&self) -> Error {
-        let message = format!("volume {} would pass its quota of {}", self.name, self.quota);
+        let message = format!("volume {} would exceed its quota of {}", self.name, self.quota);
         Error::new(ErrorKind::LimitReached, message)
-            .with_hint("Remove files from it, or use a volume with a higher quota.")
+            .with_hint("Delete files from the volume, or use one with a higher quota.")
     }
 }
 

@@ -90,7 +90,7 @@ async fn what_vanished_while_the_daemon_was_away_is_stopped_and_its_commands_los
     };
     let after = world.view(&which).await;
     assert_eq!(after.state, SandboxState::Stopped);
-    assert!(after.reason.unwrap().contains("while the daemon was away"));
+    assert!(after.reason.unwrap().contains("while the daemon was not running"));
     let done = world.wait(&which, &exec.id).await;
     assert_eq!(done.outcome, Some(ExecOutcome::Killed { reason: KillReason::SandboxLost }));
     let entries = world.entries(&which, &exec.id, Follow::Yes).await;

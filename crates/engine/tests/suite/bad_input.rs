@@ -164,10 +164,10 @@ async fn environments_are_bounded_wherever_they_are_given() {
     let long: BTreeMap<_, _> = (0..20).map(|n| (format!("K{n}"), "x".repeat(60_000))).collect();
     let one = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
     for (env, told) in [
-        (many, "variables; at most 4096"),
-        (long, "bytes; at most 1048576"),
-        (one("A", &"x".repeat(128 * 1024)), "131074 bytes; at most 131071"),
-        (one(&"A".repeat(128 * 1024), "x"), "131074 bytes; at most 131071"),
+        (many, "variables; the limit is 4096"),
+        (long, "bytes; the limit is 1048576"),
+        (one("A", &"x".repeat(128 * 1024)), "131074 bytes; the limit is 131071"),
+        (one(&"A".repeat(128 * 1024), "x"), "131074 bytes; the limit is 131071"),
         (one("", "x"), "is not a name"),
         (one("A=B", "x"), "is not a name"),
     ] {
@@ -188,6 +188,6 @@ async fn environments_are_bounded_wherever_they_are_given() {
     let spec = ExecSpec { rlimits, ..ExecSpec::argv(["true"]) };
     let run = world.engine.exec(&world.who, &which, spec).await.unwrap_err();
     for error in [created, run] {
-        assert_eq!(error.to_string(), "rlimits has 17 entries; at most 16 fit");
+        assert_eq!(error.to_string(), "rlimits has 17 entries; the limit is 16");
     }
 }

@@ -210,7 +210,7 @@ async fn a_renewal_that_comes_too_late_is_refused() {
         let renewed = Lifetime { ttl: Some(10 * MINUTE), ..Lifetime::default() };
         let error = world.engine.renew_sandbox(&world.who, &which, renewed.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongState);
-        assert!(error.to_string().contains("its time was up"), "{error}");
+        assert!(error.to_string().contains("its lifetime ended"), "{error}");
         match on_expiry {
             OnExpiry::Stop => {
                 world.engine.stop_sandbox(&world.who, &which, Some(Duration::ZERO)).await.unwrap();

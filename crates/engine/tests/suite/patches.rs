@@ -142,7 +142,7 @@ async fn the_first_program_runs_at_every_start_and_ends_with_the_sandbox() {
 async fn a_first_program_that_is_not_there_makes_no_sandbox() {
     let world = World::new().await;
     let error = refused(&world, begins_with("/no/such", &[])).await;
-    assert!(error.to_string().starts_with("init could not be started: "), "{error}");
+    assert!(error.to_string().starts_with("could not start init: "), "{error}");
     assert!(error.to_string().contains("/no/such"), "{error}");
     let error = refused(&world, begins_with("", &[])).await;
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);

@@ -145,7 +145,7 @@ async fn the_next_daemon_knows_whose_sandboxes_they_are() {
     world.engine.create_sandbox(&who, of_memory(ByteSize::mib(512))).await.unwrap();
     let world = world.restart().await;
     let error = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(4))).await.unwrap_err();
-    assert!(error.to_string().contains("may have 2 sandboxes and has 2"), "{error}");
+    assert!(error.to_string().contains("may have 2 sandboxes and already has 2"), "{error}");
 }
 
 #[tokio::test]

@@ -107,7 +107,7 @@ async fn the_image_of_a_snapshot_is_used_from_the_first_moment() {
     let (engine, who, spec) = (world.engine.clone(), world.who.clone(), named(&source, "base"));
     let taking = tokio::spawn(async move { engine.create_snapshot(&who, spec).await });
     in_time(world.backend.copies_begun(1)).await;
-    assert!(users().await.contains(&"a snapshot that is being made".to_owned()), "{:?}", users().await);
+    assert!(users().await.contains(&"a snapshot that is being created".to_owned()), "{:?}", users().await);
     world.backend.hold_copies(false);
     taking.await.unwrap().unwrap();
     world.remove(&source).await;

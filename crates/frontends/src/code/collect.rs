@@ -15,7 +15,7 @@ use crate::{
 /// What a shell shows for SIGKILL, where nobody knows how it ended.
 const UNKNOWN_END: i32 = 137;
 /// How code ended whose interpreter, and with it its variables, outlived the time limit.
-const INTERRUPTED_IN_TIME: &str = "interrupted: its time was up";
+const INTERRUPTED_IN_TIME: &str = "interrupted: it timed out";
 
 /// The cell that is read.
 #[derive(Debug, Clone)]
@@ -111,12 +111,13 @@ impl Collected {
                 EntryBody::Trimmed { from } => {
                     self.records.gap();
                     let n = number - from + 1;
-                    self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
+                    self.warnings
+                        .push(format!("{n} pieces of output were dropped: the sandbox's log was full."));
                 }
             },
             Err(error) => {
                 self.records.gap();
-                self.warnings.push(format!("part of the output cannot be read: {error}"));
+                self.warnings.push(format!("could not read part of the output: {error}"));
             }
         }
     }
@@ -153,10 +154,10 @@ impl Collected {
         self.warnings.extend(self.records.left_out());
         if stdout.is_lossy || stderr.is_lossy {
             self.warnings
-                .push("Some output is no text: bytes that are no UTF-8 are shown as \u{FFFD}.".to_owned());
+                .push("Some output is not valid UTF-8: invalid bytes are shown as \u{FFFD}.".to_owned());
         }
         if self.are_files_cut {
-            self.warnings.push("More files were made or changed than are told.".to_owned());
+            self.warnings.push("More files were created or changed than are listed.".to_owned());
         }
         let result_text = take_result(&mut self.outputs, &self.partial);
         let (state_kept, state_lost, interrupted) = match self.state {

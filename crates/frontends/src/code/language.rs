@@ -98,7 +98,7 @@ pub(crate) async fn explain(
 
 fn all() -> String {
     let names: Vec<_> = Language::all().map(Language::as_str).collect();
-    format!("The languages are {}; a sandbox has those whose programs are in it.", names.join(", "))
+    format!("The languages are {}; a sandbox can run those whose programs it has.", names.join(", "))
 }
 
 /// Names those that the sandbox has, as far as it can be asked.

@@ -111,11 +111,10 @@ impl Records {
         let n_outputs = self.n_outputs.saturating_sub(MAX_OUTPUTS);
         let n_records = self.reader.n_left_out() + self.n_warnings.saturating_sub(MAX_WARNINGS) as u64;
         let outputs = (n_outputs > 0).then(|| {
-            format!("Outputs {} to {} can only be read at their addresses.", MAX_OUTPUTS + 1, self.n_outputs)
+            format!("Outputs {} to {} can be read only through their links.", MAX_OUTPUTS + 1, self.n_outputs)
         });
-        let records = (n_records > 0).then(|| {
-            format!("Left out of what the code showed, being too long, damaged or too many: {n_records}.")
-        });
+        let records = (n_records > 0)
+            .then(|| format!("Omitted {n_records} outputs that were too long, damaged or too many."));
         outputs.into_iter().chain(records)
     }
 
@@ -270,7 +269,7 @@ mod tests {
             );
         }
         let told: Vec<_> = records.left_out().collect();
-        assert_eq!(told, ["Outputs 101 to 102 can only be read at their addresses."]);
+        assert_eq!(told, ["Outputs 101 to 102 can be read only through their links."]);
         assert_eq!(records.left_form_bytes, 0);
     }
 

@@ -35,7 +35,7 @@ pub(crate) async fn output(
     .await?;
     let data = found.ok_or_else(|| {
         Error::not_found(format!("exec {exec} has no output {number}; it has {n_seen}"))
-            .with_hint("Outputs are numbered from 1 in the order in which the code showed them.")
+            .with_hint("Outputs are numbered from 1 in the order in which the code displayed them.")
     })?;
     bundle::chosen(&data, mime).ok_or_else(|| {
         let forms: Vec<_> = bundle::forms(&data).map(|(mime, _)| mime).collect();
@@ -94,13 +94,14 @@ async fn place() -> Result<SemaphorePermit<'static>> {
     match tokio::time::timeout(SEARCH_PATIENCE, SEARCHES.acquire()).await {
         Ok(Ok(place)) => Ok(place),
         Ok(Err(_)) | Err(_) => {
-            let message = format!("{MAX_SEARCHES} outputs are being looked for already, which is the limit");
+            let message =
+                format!("{MAX_SEARCHES} outputs are already being searched for, which is the limit");
             Err(Error::new(ErrorKind::LimitReached, message).with_hint("Try again in a moment."))
         }
     }
 }
 
 fn gone(exec: &ExecId) -> Error {
-    let message = format!("the log of exec {exec} was full and lost parts, and with them its outputs");
+    let message = format!("the outputs of exec {exec} were dropped: its log was full");
     Error::new(ErrorKind::NotFound, message).with_hint("Run the code again, or have it write a file.")
 }

@@ -112,7 +112,7 @@ impl StateLoss {
     /// As a sentence's end.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Exited => "the interpreter left",
+            Self::Exited => "the interpreter exited",
             Self::Crashed => "the interpreter crashed",
             Self::OutOfMemory => "the interpreter ran out of memory",
             Self::Killed => "the interpreter was killed",

@@ -49,7 +49,7 @@ impl Budget {
         }
         let n_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let held = Arc::clone(&self.0).try_acquire_many_owned(n_bytes).map_err(|_full| Refusal {
-            error: Error::new(ErrorKind::LimitReached, "too many outputs are on their way to slow readers")
+            error: Error::new(ErrorKind::LimitReached, "too many outputs are being sent to slow readers")
                 .with_hint("Try again in a moment."),
             retry_after: Some(RETRY_AFTER),
         })?;

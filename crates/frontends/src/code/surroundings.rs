@@ -21,7 +21,7 @@ pub(crate) async fn ignored(
     let contexts = engine.contexts(who, which).await.unwrap_or_default();
     contexts.iter().any(|known| known.name == context.as_str()).then(|| {
         format!(
-            "Without effect: {}. Context {context} was there and keeps its own; change them in the code, or use another context.",
+            "No effect: {}. Context {context} already exists and keeps its own; change them in the code, or use another context.",
             named.join(", ")
         )
     })

@@ -26,7 +26,7 @@ impl Copied {
             let what = if *left_out == 1 { "1 entry was" } else { &format!("{left_out} entries were") };
             let more = if *left_out > left_out_paths.len() as u64 { ", …" } else { "" };
             format!(
-                "{what} left out: pipes, sockets, devices, links that lead out of the tree, and what went away meanwhile \
+                "{what} skipped: pipes, sockets, devices, links that lead out of the tree, and files that disappeared meanwhile \
                  ({}{more}).",
                 left_out_paths.join(", "),
             )
@@ -95,7 +95,7 @@ pub(crate) async fn copy_out(
         FileKind::Symlink | FileKind::Fifo | FileKind::Socket | FileKind::Device => {
             let message = format!("{path} is neither a file nor a directory");
             return Err(Error::new(ErrorKind::WrongState, message)
-                .with_hint("Pipes, sockets and devices are not copied; name a file or a directory."));
+                .with_hint("Pipes, sockets and devices cannot be copied; give a file or a directory."));
         }
     };
     let counts = counts.map_err(|error| caller.how_to_allow(worded(error)))?;

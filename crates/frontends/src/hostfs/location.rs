@@ -63,11 +63,11 @@ impl Location {
             Some((rest, root)) if root.write || access == Access::Read => {
                 Self::at_root(&root.path, &rest, path, Bounds::Beneath)
             }
-            Some(_) => Err(denied(path, "may be read only")),
+            Some(_) => Err(denied(path, "is allowed for reading only")),
             None if policy.roots.is_empty() => {
                 Err(denied(path, "is on the host, and no host path is allowed"))
             }
-            None => Err(denied(path, "is not beneath a host path that is allowed")),
+            None => Err(denied(path, "is not below an allowed host path")),
         }
     }
 
@@ -134,24 +134,25 @@ impl Location {
 /// Whether this caller may touch the host at all, and the absolute path that it means.
 pub(super) fn meant(caller: HostCaller<'_>, path: &str) -> Result<PathBuf> {
     if caller.who.scope != Scope::All {
-        return Err(denied(Path::new(path), "is on the host, which a caller of one namespace cannot touch")
-            .with_hint("Write and read the content itself instead."));
+        return Err(denied(
+            Path::new(path),
+            "is on the host, which a caller with one namespace cannot access",
+        )
+        .with_hint("Write and read the content itself instead."));
     }
     if path.is_empty() || path.contains('\0') {
         return Err(Error::invalid("the host path is empty or contains a NUL byte")
             .with_hint("Give an absolute path."));
     }
     if path == "~" || path.starts_with("~/") {
-        return Err(Error::invalid(format!(
-            "the host path {path:?} begins with ~, which means nothing here"
-        ))
-        .with_hint("Write the home directory out."));
+        return Err(Error::invalid(format!("the host path {path:?} starts with ~, which is not expanded"))
+            .with_hint("Give the full path of the home directory."));
     }
     let path = Path::new(path);
     match (path.is_absolute(), &caller.policy.working_directory) {
         (true, _) => Ok(normal(path)),
         (false, Some(directory)) if directory.is_absolute() => Ok(normal(&directory.join(path))),
         (false, _) => Err(Error::invalid(format!("the host path {} is not absolute", path.display()))
-            .with_hint("Give a path that begins with /.")),
+            .with_hint("Give a path that starts with /.")),
     }
 }

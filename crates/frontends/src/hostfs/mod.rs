@@ -45,7 +45,7 @@ impl HostCaller<'_> {
         }
         let command = if self.policy.working_directory.is_some() { "warren mcp" } else { "warren serve" };
         error.with_hint(format!(
-            "Only a person at the host can allow it: `{command} --allow-host-path DIR` to read beneath DIR, \
+            "Only the host's user can allow it: `{command} --allow-host-path DIR` to read below DIR, \
              `{command} --allow-host-path DIR:rw` to write too."
         ))
     }

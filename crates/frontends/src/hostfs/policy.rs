@@ -31,9 +31,9 @@ impl HostPolicy {
             if let Some(outer) = self.roots.iter().filter(|root| root.write).find(beneath) {
                 let (inner, outer) = (inner.path.display(), outer.path.display());
                 return Err(Error::invalid(format!(
-                    "{inner} is allowed for reading only and lies beneath {outer}, which may be written"
+                    "{inner} is read-only but is below {outer}, which is writable"
                 ))
-                .with_hint("Allow directories for writing that do not contain it."));
+                .with_hint("Allow writing only to directories that do not contain it."));
             }
         }
         Ok(())

@@ -45,7 +45,7 @@ impl PeerCredentials {
                     .with_hint("Start a daemon of your own: unset WARREN_RUN and WARREN_HOME and try again."))
             }
             Some(Peer::Tcp(_)) | None => {
-                Err(Error::new(ErrorKind::Unauthenticated, "the peer of this connection is not known"))
+                Err(Error::new(ErrorKind::Unauthenticated, "the peer of this connection is unknown"))
             }
         }
     }
@@ -69,9 +69,9 @@ impl DevAuth {
             return Ok(Self(()));
         }
         let message =
-            format!("--dev lets everyone in who can reach {address}, and that is not only this machine");
+            format!("--dev lets in everyone who can reach {address}, which is not only this machine");
         Err(Error::new(ErrorKind::Denied, message)
-            .with_hint("Listen on 127.0.0.1, or leave --dev away and make a key with `warren key create`."))
+            .with_hint("Listen on 127.0.0.1, or omit --dev and create a key with `warren key create`."))
     }
 }
 

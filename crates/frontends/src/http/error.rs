@@ -1,4 +1,4 @@
-//! From an error of the product to an answer.
+//! Turns an error into a response.
 
 use std::{error::Error as _, fmt::Write as _, sync::Arc, time::Duration};
 
@@ -16,8 +16,8 @@ use super::{ErrorBody, ErrorDetail};
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
-/// An error on its way out. It travels beside an empty answer until [`super::request::frame`], which alone knows the
-/// request's id, logs it and writes its body.
+/// An error as a response. It travels as an extension of an empty response to [`super::request::frame`], which alone
+/// knows the request's id, logs the error and writes the body.
 #[derive(Debug)]
 pub(crate) struct ApiError(pub(crate) Error);
 
@@ -64,7 +64,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// The table of kinds and statuses. No wildcard: a new kind does not compile until it has an answer here.
+/// The table of kinds and statuses. No wildcard: a new kind does not compile until it has a status here.
 pub(crate) fn http_status(kind: ErrorKind) -> StatusCode {
     let code = match kind {
         ErrorKind::InvalidRequest => 400,
@@ -87,66 +87,66 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
     let hint = match error.next()? {
         Next::Advice(advice) => advice.clone(),
         Next::Retry => "Try again in a moment.".to_owned(),
-        Next::Nothing => "Nothing needs to be done: it is so already.".to_owned(),
+        Next::Nothing => "No action is needed.".to_owned(),
         Next::Start(sandbox) => format!("Start sandbox {sandbox} first."),
         Next::Resume(sandbox) => format!("Resume sandbox {sandbox} first."),
         Next::Stop(sandbox) => format!("Stop sandbox {sandbox} first."),
         Next::GiveUp(sandbox) => {
-            format!("Try again when its back end answers, or remove sandbox {sandbox} by force.")
+            format!("Try again when its back end responds, or remove sandbox {sandbox} by force.")
         }
         Next::StopOrForce(sandbox) => format!("Stop sandbox {sandbox} first, or remove it by force."),
         Next::AwaitRunning(sandbox) => format!("Wait until sandbox {sandbox} is running."),
         Next::AwaitStopped(sandbox) => format!("Wait until sandbox {sandbox} has stopped."),
         Next::Restart(sandbox) => {
-            format!("Wait until sandbox {sandbox} has stopped, then start it if it is still there.")
+            format!("Wait until sandbox {sandbox} has stopped, then start it if it still exists.")
         }
-        Next::Inspect(sandbox) => format!("Look at sandbox {sandbox} and try again."),
+        Next::Inspect(sandbox) => format!("Inspect sandbox {sandbox} and try again."),
         Next::Replace(sandbox) => format!("Remove sandbox {sandbox} and create another."),
         Next::List(Thing::Exec) => {
-            "List the execs of the sandbox; old ones go when its log is full.".to_owned()
+            "List the execs of the sandbox; old ones are dropped when its log is full.".to_owned()
         }
         Next::List(Thing::PackageJob) => {
-            "List the package jobs of the sandbox; old ones go when there are many.".to_owned()
+            "List the package jobs of the sandbox; only the latest are kept.".to_owned()
         }
         Next::List(Thing::Image) => {
-            "List images to see which are here, or pull it from its registry.".to_owned()
+            "List images to see the local ones, or pull it from its registry.".to_owned()
         }
-        Next::List(Thing::Volume) => "List volumes to see which there are, or create it.".to_owned(),
-        Next::List(what) => format!("List {} to see which there are.", plural(*what)),
+        Next::List(Thing::Volume) => "List volumes to see which exist, or create it.".to_owned(),
+        Next::List(what) => format!("List {} to see which exist.", plural(*what)),
         Next::Create(what) => {
-            format!("Create the {what} first, or list {} to see which there are.", plural(*what))
+            format!("Create the {what} first, or list {} to see which exist.", plural(*what))
         }
         Next::Name(_) => {
-            "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit."
+            "A name has at most 63 letters, digits, '-', '_' and '.', and starts with a letter or digit."
                 .to_owned()
         }
         Next::FreeName(taken) => format!("Choose another name, or remove {taken}."),
-        Next::Remove(what) => format!("Remove {} that are not needed, then try again.", plural(*what)),
+        Next::Remove(what) => format!("Remove {} you no longer need, then try again.", plural(*what)),
         Next::RemoveUsers(Thing::Volume) => {
-            "Remove these sandboxes first; stopped ones count, since they need it when they start.".to_owned()
+            "Remove these sandboxes first; stopped ones count too, because they need it to start.".to_owned()
         }
         Next::RemoveUsers(_) => {
-            "Remove those first, or remove it by force: then it loses its name now and goes with the last of them."
+            "Remove those first, or remove it by force: it loses its name now and is deleted with the last of them."
                 .to_owned()
         }
         Next::Pull(image) => {
-            format!("Pull the image {image} first, or load an archive that has the image inside.")
+            format!("Pull the image {image} first, or load an archive that includes the image.")
         }
         Next::Raise(limit) => raise(*limit).to_owned(),
-        Next::Archive(what) => format!("Give an archive that was saved from a {what}."),
-        Next::VolumeSize => "Give a disk a size such as 1GiB; a directory has a quota instead.".to_owned(),
-        Next::VolumeQuota => "Give a directory a quota such as 1GiB; a disk has a size instead.".to_owned(),
+        Next::Archive(what) => format!("Use an archive that was saved from a {what}."),
+        Next::VolumeSize => "A disk takes a size such as 1GiB; a directory takes a quota instead.".to_owned(),
+        Next::VolumeQuota => "A directory takes a quota such as 1GiB; a disk takes a size instead.".to_owned(),
         Next::MakeKey => {
-            "Send the header Authorization: Bearer <key>, the key whole; `warren key create` makes one."
+            "Send the header Authorization: Bearer <key> with the whole key; `warren key create` creates one."
                 .to_owned()
         }
         Next::Diagnose => {
-            "`warren doctor` on the daemon's machine tells what is missing and how to mend it.".to_owned()
+            "`warren doctor` on the daemon's machine shows what is missing and how to fix it.".to_owned()
         }
         Next::Recover => {
-            "`warren doctor --recover` on the daemon's machine makes the records anew.".to_owned()
+            "`warren doctor --recover` on the daemon's machine rebuilds the records.".to_owned()
         }
-        Next::UseBackend(backend) => format!("Set `backend` to `{backend}`, or leave it out."),
+        Next::UseBackend(backend) => format!("Set `backend` to `{backend}`, or omit it."),
         Next::Listen => "Start the daemon with `warren serve`, or with --listen and an address.".to_owned(),
     };
     Some(hint)
@@ -161,16 +161,16 @@ fn plural(what: Thing) -> String {
 
 fn raise(limit: Limit) -> &'static str {
     match limit {
-        Limit::Sandboxes => "Remove sandboxes that are not needed, or raise the daemon's limit.",
+        Limit::Sandboxes => "Remove sandboxes you no longer need, or raise the daemon's limit.",
         Limit::KeySandboxes | Limit::KeyMemory => {
-            "Remove a sandbox that is not needed, or use a key with a higher limit."
+            "Remove a sandbox you no longer need, or use a key with a higher limit."
         }
-        Limit::VolumeQuota => "Remove files from it, or use a volume with a higher quota.",
-        Limit::Volumes => "Remove volumes that are not needed, or raise the daemon's limit.",
-        Limit::Snapshots => "Remove snapshots that are not needed, or raise the daemon's limit.",
-        Limit::Keys => "Revoke keys that are not needed.",
-        Limit::Execs | Limit::PackageJobs => "Wait for some of them to end, or use another sandbox.",
-        Limit::RequestRate => "Wait as Retry-After says. The daemon's operator sets the rate.",
+        Limit::VolumeQuota => "Delete files from the volume, or use one with a higher quota.",
+        Limit::Volumes => "Remove volumes you no longer need, or raise the daemon's limit.",
+        Limit::Snapshots => "Remove snapshots you no longer need, or raise the daemon's limit.",
+        Limit::Keys => "Revoke keys you no longer need.",
+        Limit::Execs | Limit::PackageJobs => "Wait for some of them to finish, or use another sandbox.",
+        Limit::RequestRate => "Wait for the time in Retry-After. The daemon's operator sets the rate.",
         Limit::Streams => "Close one. The daemon's operator sets the limit.",
     }
 }
@@ -191,13 +191,13 @@ pub(crate) fn render(
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"warren\""));
     }
     if let Some(RetryAfter(wait)) = retry_after {
-        // Whole seconds, and never too few.
+        // Whole seconds, rounded up.
         headers.insert(RETRY_AFTER, HeaderValue::from((wait.as_secs_f64().ceil() as u64).max(1)));
     }
     response
 }
 
-/// The message and everything beneath it, for the log.
+/// The message and all its causes, for the log.
 pub(crate) fn chain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

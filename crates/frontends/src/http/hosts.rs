@@ -154,9 +154,10 @@ impl Hosts {
         let origin = single(&request.headers, &ORIGIN)?;
         match origin {
             None if is_sent_by_a_foreign_page(&request.headers) && !is_picture_by_link(request) => {
-                Err(Error::new(ErrorKind::Denied, "a page from elsewhere may not use this daemon").with_hint(
-                    "If you trust it, have it ask with CORS and start the daemon with --allowed-origin.",
-                ))
+                Err(Error::new(ErrorKind::Denied, "a page from another origin may not use this daemon")
+                    .with_hint(
+                        "If you trust it, make it use CORS and start the daemon with --allowed-origin.",
+                    ))
             }
             None => Ok(()),
             Some(text) if self.takes_origin(text, &host) => Ok(()),
@@ -172,7 +173,7 @@ impl Hosts {
     fn host(&self, request: &Parts, local: Option<IpAddr>) -> Result<Authority> {
         let Some(text) = single(&request.headers, &HOST)? else {
             return Err(Error::new(ErrorKind::Denied, "the request names no host")
-                .with_hint("Send a Host header; HTTP/1.1 wants one."));
+                .with_hint("Send a Host header; HTTP/1.1 requires one."));
         };
         let host = self.own(text, local)?;
         if let Some(target) = request.uri.authority() {
@@ -189,7 +190,7 @@ impl Hosts {
         };
         Authority::parse(text).filter(is_own).ok_or_else(|| {
             Error::new(ErrorKind::Denied, format!("{} is not a name of this daemon", shown(text))).with_hint(
-                "Ask for localhost or the address it listens on, or start the daemon with --allowed-host.",
+                "Use localhost or the address it listens on, or start the daemon with --allowed-host.",
             )
         })
     }

@@ -66,12 +66,12 @@ fn secret_of(headers: &HeaderMap, uri: &Uri) -> Result<String> {
 
 fn from_query(uri: &Uri) -> Result<Vec<String>> {
     let pairs: Query<Vec<(String, String)>> =
-        Query::try_from_uri(uri).map_err(|_unreadable| Error::invalid("the query cannot be read"))?;
+        Query::try_from_uri(uri).map_err(|_unreadable| Error::invalid("invalid query"))?;
     Ok(pairs.0.into_iter().filter(|(name, _)| name == PARAMETER).map(|(_, value)| value).collect())
 }
 
 fn malformed() -> Error {
-    refusal("the Authorization header holds no key")
+    refusal("the Authorization header contains no key")
 }
 
 fn refusal(message: &str) -> Error {

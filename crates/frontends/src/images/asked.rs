@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for Password {
         match serde_json::Value::deserialize(deserializer)? {
             serde_json::Value::String(text) if text.len() <= MAX_PASSWORD_BYTES => Ok(Self(text)),
             serde_json::Value::String(_) => Err(de::Error::custom("the password is too long")),
-            _ => Err(de::Error::custom("a password is text")),
+            _ => Err(de::Error::custom("the password must be a string")),
         }
     }
 }
@@ -50,12 +50,12 @@ impl Registry {
             (Some(username), Some(Password(password))) => Some(Credentials { username, password }),
             (None, None) => None,
             (Some(_), None) => {
-                return Err(Error::invalid("there is a user name and no password")
-                    .with_hint("Give both, or neither to use what the daemon is configured with."));
+                return Err(Error::invalid("the user name has no password")
+                    .with_hint("Give both, or neither to use the daemon's own credentials."));
             }
             (None, Some(_)) => {
-                return Err(Error::invalid("there is a password and no user name")
-                    .with_hint("Give both, or neither to use what the daemon is configured with."));
+                return Err(Error::invalid("the password has no user name")
+                    .with_hint("Give both, or neither to use the daemon's own credentials."));
             }
         };
         let platform = match self.platform {

@@ -89,7 +89,7 @@ impl Source<'_> {
         let name = name::of_path(path).to_owned();
         if entry.kind != FileKind::File {
             return Err(Error::new(ErrorKind::WrongState, format!("{name} is not a file"))
-                .with_hint("Links are for files; ask for one to a file."));
+                .with_hint("Links work only for files; ask for a link to a file."));
         }
         let head: Vec<Bytes> = exactly(stream, entry.size.min(SNIFFED_BYTES)).try_collect().await?;
         let head = Bytes::from(head.concat());
@@ -187,7 +187,7 @@ fn exactly(bytes: ByteStream, length: u64) -> ByteStream {
             return Ok(None);
         }
         let Some(mut chunk) = bytes.try_next().await? else {
-            return Err(Error::new(ErrorKind::WrongState, "the file was cut while it was read"));
+            return Err(Error::new(ErrorKind::WrongState, "the file was truncated while it was read"));
         };
         chunk.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         let left = left - chunk.len() as u64;
@@ -200,6 +200,6 @@ fn exactly(bytes: ByteStream, length: u64) -> ByteStream {
 fn explained(error: Error) -> Error {
     let Some(state) = error.state() else { return error };
     error
-        .reworded(|_| format!("the sandbox is {state}, and a link shows its files only while it runs"))
+        .reworded(|_| format!("the sandbox is {state}; links work only while it is running"))
         .with_hint("Start it and open the link again.")
 }

@@ -61,11 +61,8 @@ impl FromStr for BaseUrl {
 
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || {
-            Error::invalid(format!(
-                "{:?} is not an address of a server",
-                text.chars().take(128).collect::<String>()
-            ))
-            .with_hint("Write scheme and host, with a port or a path where needed: https://warren.example.")
+            Error::invalid(format!("{:?} is not a server URL", text.chars().take(128).collect::<String>()))
+                .with_hint("Give scheme and host, with a port or a path if needed: https://warren.example.")
         };
         let base = text.trim_end_matches('/');
         let rest =

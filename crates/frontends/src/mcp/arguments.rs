@@ -173,7 +173,7 @@ fn check(schema: &JsonObject, value: &Value, at: &mut String, problems: &mut Vec
     if !has_type(schema, value) {
         let wanted = schema.get("type").map(type_words).unwrap_or_default();
         let is_secret = schema.get("format").is_some_and(|format| format == "password");
-        let given = if is_secret { "what is given".to_owned() } else { quoted(value) };
+        let given = if is_secret { "the given value".to_owned() } else { quoted(value) };
         return tell(problems, at, format!("{given} is not {wanted}"));
     }
     if schema.get("type").is_some_and(|kind| kind == "integer")
@@ -219,10 +219,10 @@ fn unknown(name: &str, properties: &JsonObject, at: &str) -> Problem {
     let name: String = name.chars().take(MAX_QUOTED_CHARS).collect();
     let nearest = nearest(&name, properties.keys().map(String::as_str));
     let text = match nearest {
-        Some(known) => format!("{name:?} is not known; the nearest is {known:?}"),
+        Some(known) => format!("unknown argument {name:?}; the nearest is {known:?}"),
         None => {
             let known: Vec<_> = properties.keys().map(String::as_str).collect();
-            format!("{name:?} is not known; known are {}", known.join(", "))
+            format!("unknown argument {name:?}; known are {}", known.join(", "))
         }
     };
     Problem { at: at.to_owned(), text, nearest: nearest.map(str::to_owned) }
@@ -329,7 +329,7 @@ fn type_words(kind: &Value) -> String {
         "boolean" => "true or false",
         "array" => "a list",
         "object" => "an object",
-        _ => "what is wanted here",
+        _ => "what is expected here",
     };
     match kind {
         Value::String(kind) => word(kind).to_owned(),
@@ -500,7 +500,7 @@ mod tests {
     fn unknown_names_are_refused_with_the_nearest_known_one() {
         let text = refused(json!({ "name": "a", "max_bytes": 3 }));
         assert!(
-            text.contains("\"max_bytes\" is not known") && text.contains("Did you mean maxBytes?"),
+            text.contains("unknown argument \"max_bytes\"") && text.contains("Did you mean maxBytes?"),
             "{text}"
         );
         let text = refused(json!({ "name": "a", "rootfs": { "kind": "oci", "referense": "x" } }));

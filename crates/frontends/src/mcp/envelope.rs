@@ -43,7 +43,7 @@ impl<D: Serialize> Answer<D> {
     /// The same with its data as JSON.
     pub(crate) fn written(self) -> ToolResult<Value> {
         let data = serde_json::to_value(&self.data).map_err(|error| {
-            Error::new(ErrorKind::Internal, "the answer could not be written").with_source(error)
+            Error::new(ErrorKind::Internal, "could not write the result").with_source(error)
         })?;
         let Self { warnings, truncated, parts, .. } = self;
         Ok(Answer { data, warnings, truncated, parts })
@@ -160,7 +160,7 @@ impl From<Error> for Failure {
     }
 }
 
-pub(crate) const INTO_ITSELF: &str = "Choose a path for to that does not lie beneath from.";
+pub(crate) const INTO_ITSELF: &str = "Choose a path for `to` that is not below `from`.";
 
 /// The native form: one object for every answer and every failure.
 #[derive(Debug)]

@@ -46,7 +46,7 @@ pub(super) static NATIVE: [Prompt; 3] = [
     Prompt {
         name: "run-code-safely",
         title: "Run code safely",
-        description: "Run code in a sandbox of its own and report what it did.",
+        description: "Run code in a separate sandbox and report what it did.",
         arguments: &[
             ("code", "The code to run", true),
             ("language", "What it is written in", false),
@@ -78,11 +78,11 @@ fn getting_started(values: &Values<'_>) -> String {
     let toolset = values.get("toolset").unwrap_or("files");
     format!(
         "Call sandbox_create to get an isolated Linux machine of your own, then sandbox_exec or sandbox_shell to run \
-         commands in it, sandbox_run_code to run code whose variables stay, and sandbox_fs_read, sandbox_fs_write and sandbox_fs_edit to work on its files. \
-         For commands that take long call sandbox_exec_start and then sandbox_exec_poll; when you are done call \
+         commands in it, sandbox_run_code to run code that keeps its variables, and sandbox_fs_read, sandbox_fs_write and sandbox_fs_edit to work on its files. \
+         For long-running commands call sandbox_exec_start and then sandbox_exec_poll; when you are done call \
          sandbox_remove. \
-         More tools are named by toolset_list and shown by toolset_enable (try {toolset:?}), and every failure says in \
-         its hint which call comes next."
+         toolset_list lists more tools and toolset_enable shows them (try {toolset:?}); the hint of every error says which \
+         call comes next."
     )
 }
 
@@ -92,13 +92,13 @@ fn run_code_safely(values: &Values<'_>) -> String {
         values.get("language").map(|language| format!(" (written in {language})")).unwrap_or_default();
     let place = match values.get("sandbox") {
         Some(sandbox) => format!("Use the sandbox {sandbox:?}."),
-        None => "Make a sandbox with sandbox_create, and remove it with sandbox_remove when you are done."
+        None => "Create a sandbox with sandbox_create, and remove it with sandbox_remove when you are done."
             .to_owned(),
     };
     format!(
         "Run the code below{language} in a sandbox, not on my machine. {place} Run it with sandbox_run_code with a \
-         timeout, and tell me its output, the value or error it ended with, and which files it made; where the \
-         language is none that sandbox_run_code knows, write it to a file with sandbox_fs_write and run that with \
+         timeout, and tell me its output, the value or error it ended with, and which files it created; if \
+         sandbox_run_code does not know the language, write the code to a file with sandbox_fs_write and run it with \
          sandbox_exec. If it fails, show me the error before you change anything.\n\n{code}"
     )
 }
@@ -109,7 +109,7 @@ fn debug_a_failure(values: &Values<'_>) -> String {
         values.get("problem").map(|problem| format!(" What is known: {problem}")).unwrap_or_default();
     format!(
         "Something failed in the sandbox {sandbox:?}.{problem} Look at it with sandbox_inspect (state, reason, \
-         warnings, limits), at its commands with sandbox_exec_list, and at what they printed with sandbox_logs_read; \
+         warnings, limits), at its commands with sandbox_exec_list, and at their output with sandbox_logs_read; \
          then at the files concerned with sandbox_fs_search and sandbox_fs_read. Say what you think the cause is and \
          what shows it, then propose one change, and apply it only when it follows from what you saw."
     )
@@ -155,8 +155,8 @@ pub(crate) fn get(
             );
         }
         if value.len() > MAX_VALUE_BYTES {
-            let message = format!("{given} has {} bytes; at most {MAX_VALUE_BYTES} are taken", value.len());
-            return Err(Error::invalid(message).with_hint("Put long text into a file and name the file."));
+            let message = format!("{given} has {} bytes; the limit is {MAX_VALUE_BYTES}", value.len());
+            return Err(Error::invalid(message).with_hint("Write long text to a file and give its name."));
         }
     }
     let values = Values(arguments);

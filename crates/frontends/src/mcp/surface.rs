@@ -19,10 +19,10 @@ use super::{
 
 /// Told to every client of the native surface when it comes; some put it before the model.
 const INSTRUCTIONS: &str = "Warren runs sandboxes. Start with sandbox_create (or sandbox_run, which creates one and runs a \
-    command in it), then use sandbox_exec, sandbox_run_code (variables stay between calls) and the sandbox_fs_* tools with its name; \
-    sandbox_package_install adds packages, sandbox_remove ends it. Every tool \
-    answers {ok: true, data} or {ok: false, error: {code, message, hint, retryable}}, where the hint names the next call. \
-    Further tools can be called by name at any time: toolset_list names them, toolset_enable lists them here.";
+    command in it), then use sandbox_exec, sandbox_run_code (variables persist between calls) and the sandbox_fs_* tools with its name; \
+    sandbox_package_install adds packages, sandbox_remove removes it. Every tool \
+    returns {ok: true, data} or {ok: false, error: {code, message, hint, retryable}}, where the hint names the next call. \
+    More tools can be called by name at any time: toolset_list shows them, toolset_enable adds them to your list.";
 
 /// How answers and failures look on a surface.
 pub(crate) trait Form: fmt::Debug + Send + Sync {
@@ -132,7 +132,7 @@ impl Surface {
         let shown: String = name.chars().take(64).collect();
         let failure = Failure::from(Error::new(ErrorKind::NotFound, format!("no tool {shown:?}")));
         failure.with_hint(match nearest(name, self.tools().map(|tool| tool.name)) {
-            Some(known) => format!("Did you mean {known}? toolset_list names every tool."),
+            Some(known) => format!("Did you mean {known}? toolset_list shows every tool."),
             None => "Call toolset_list to see every tool.".to_owned(),
         })
     }

@@ -73,11 +73,11 @@ impl Toolset {
                 "run code with variables kept between calls; contexts: create, list, reset, fork, interrupt"
             }
             Self::Packages => "packages with pip, npm and apt: install, status, list",
-            Self::Logs => "what commands printed, read and followed",
-            Self::Metrics => "processor, memory and disk of sandboxes",
-            Self::Volumes => "volumes and the files in them, with no sandbox running",
+            Self::Logs => "output of commands: read and follow",
+            Self::Metrics => "CPU, memory and disk usage of sandboxes",
+            Self::Volumes => "volumes and their files, without a running sandbox",
             Self::Images => "images: pull, list, inspect, load, save, import, tag, remove, prune",
-            Self::Snapshots => "snapshots, restores, forks, what changed, archives",
+            Self::Snapshots => "snapshots: create, restore, fork, changes, archives",
             Self::Network => "ports inside sandboxes",
             Self::Ssh => "SSH and SFTP (not in this version)",
             Self::Runtime => "what this host can do",
@@ -158,7 +158,7 @@ impl FromStr for Toolsets {
             sets.shown.insert(word.parse()?);
         }
         if sets.shown.is_empty() {
-            return Err(Error::invalid("no toolset is named").with_hint("Name some, such as core,files."));
+            return Err(Error::invalid("no toolset was given").with_hint("Give some, such as core,files."));
         }
         Ok(sets)
     }

@@ -29,9 +29,10 @@ impl Turns {
         let mut table = self.table();
         let n_going = table.entry(caller.to_owned()).or_default();
         if *n_going >= MAX_CALLS_EACH {
-            let message = format!("{MAX_CALLS_EACH} calls of this caller are going on, which is the limit");
+            let message =
+                format!("{MAX_CALLS_EACH} calls by this caller are in progress, which is the limit");
             let failure = Failure::new(ErrorKind::LimitReached.as_str(), message);
-            return Err(Failure { retryable: true, ..failure }.with_hint("Wait for earlier calls to end."));
+            return Err(Failure { retryable: true, ..failure }.with_hint("Wait for earlier calls to finish."));
         }
         *n_going += 1;
         Ok(Turn { turns: Arc::clone(self), caller: caller.to_owned() })
@@ -67,7 +68,7 @@ mod tests {
         let mut held: Vec<_> = (0..MAX_CALLS_EACH).map(|_| turns.take(&ana).unwrap()).collect();
         let refused = turns.take(&ana).unwrap_err();
         assert_eq!((&*refused.code, refused.retryable), ("limit_reached", true));
-        assert_eq!(refused.hint.as_deref(), Some("Wait for earlier calls to end."));
+        assert_eq!(refused.hint.as_deref(), Some("Wait for earlier calls to finish."));
         assert!(turns.take(&bob).is_ok(), "others have their own");
         held.pop();
         assert!(turns.take(&ana).is_ok());

@@ -1,9 +1,9 @@
-//! The next step after an error, told by tool names: the table of this front end.
+//! The next step after an error, as a tool to call: the table of this front end.
 
 use sandbox::{BackendKind, Error, ErrorKind, Limit, Next, Subject, Thing};
 
 const NAME_RULE: &str =
-    "A name has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit.";
+    "A name has at most 63 letters, digits, '-', '_' and '.', and starts with a letter or digit.";
 
 /// Returns a sentence that names the next call.
 pub(crate) fn hint(error: &Error) -> Option<String> {
@@ -14,26 +14,26 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
     let hint = match next {
         Next::Advice(advice) => return Some(advice.clone()),
         Next::Retry => "Call it again in a moment.",
-        Next::Nothing => "Nothing needs to be done: it is so already.",
+        Next::Nothing => "No action is needed.",
         Next::Start(_) => "Call sandbox_start first.",
         Next::Resume(_) => "Call sandbox_resume first.",
         Next::Stop(_) => "Call sandbox_stop first.",
-        Next::GiveUp(_) => "Try again when its back end answers, or set force: true to give it up.",
+        Next::GiveUp(_) => "Try again when its back end responds, or set force: true to abandon it.",
         Next::StopOrForce(_) => "Call sandbox_stop first, or set force: true.",
         Next::AwaitRunning(_) => "Call sandbox_status until it is running, then try again.",
-        Next::AwaitStopped(_) => "Wait with sandbox_wait, then sandbox_start.",
-        Next::Restart(_) => "Wait with sandbox_wait, then sandbox_start, or use another sandbox.",
-        Next::Inspect(_) => "Call sandbox_inspect to see how it is, then try again.",
-        Next::Replace(_) => "Call sandbox_inspect for the reason, then sandbox_remove it.",
+        Next::AwaitStopped(_) => "Call sandbox_wait, then sandbox_start.",
+        Next::Restart(_) => "Call sandbox_wait, then sandbox_start, or use another sandbox.",
+        Next::Inspect(_) => "Call sandbox_inspect to see its state, then try again.",
+        Next::Replace(_) => "Call sandbox_inspect to see the reason, then sandbox_remove.",
         Next::List(what) | Next::Create(what) => list(*what),
         Next::Name(what) => return Some(format!("{NAME_RULE} {}", list(*what))),
         Next::FreeName(Subject { what: Thing::Volume, .. }) => {
-            "Choose another name, or call volume_inspect to see what is there."
+            "Choose another name, or call volume_inspect to see the existing volume."
         }
         Next::FreeName(Subject { what: Thing::Snapshot, .. }) => {
-            "Choose another name, or call snapshot_list to see whose it is."
+            "Choose another name, or call snapshot_list to see the existing snapshot."
         }
-        Next::FreeName(_) => "Choose another name, or call sandbox_list to see what has it.",
+        Next::FreeName(_) => "Choose another name, or call sandbox_list to see what uses it.",
         Next::RemoveUsers(Thing::Volume) => "Call sandbox_remove for the sandboxes that mount it first.",
         Next::RemoveUsers(Thing::Snapshot) => {
             "Call sandbox_remove and snapshot_remove for its users, or snapshot_remove with force and confirm."
@@ -41,51 +41,55 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::RemoveUsers(_) => "Call sandbox_remove for its users, or image_remove with force and confirm.",
         Next::Pull(image) => {
             return Some(format!(
-                "Call image_pull for {image}, or snapshot_load with an archive that has the image inside."
+                "Call image_pull for {image}, or snapshot_load with an archive that includes the image."
             ));
         }
         Next::Remove(Thing::Sandbox)
         | Next::Raise(Limit::Sandboxes | Limit::KeySandboxes | Limit::KeyMemory) => {
-            "Call sandbox_list to see which there are, and sandbox_remove what is not needed."
+            "Call sandbox_list, then sandbox_remove those you no longer need."
         }
         Next::Remove(Thing::Volume) | Next::Raise(Limit::Volumes) => {
-            "Call volume_list to see which there are, and volume_remove what is not needed."
+            "Call volume_list, then volume_remove those you no longer need."
         }
         Next::Remove(Thing::Snapshot) | Next::Raise(Limit::Snapshots) => {
-            "Call snapshot_list to see which there are, and snapshot_remove what is not needed."
+            "Call snapshot_list, then snapshot_remove those you no longer need."
         }
-        Next::Remove(_) => "Remove some that are not needed.",
+        Next::Remove(_) => "Remove some that you no longer need.",
         Next::Raise(Limit::VolumeQuota) => {
             "Remove files with volume_fs_remove, or use a volume with a higher quota."
         }
         Next::Raise(Limit::Execs | Limit::PackageJobs) => {
-            "Call sandbox_exec_list to see what runs, and wait for some to end."
+            "Call sandbox_exec_list to see what is running, and wait for some to finish."
         }
         Next::Raise(Limit::Keys | Limit::RequestRate | Limit::Streams) => {
             "Wait a moment, then call it again."
         }
-        Next::Archive(_) => "Give an archive that snapshot_save wrote.",
-        Next::VolumeSize => "Give sizeMib, such as 1024, with kind: disk; a directory has quotaMib instead.",
-        Next::VolumeQuota => "Give quotaMib, such as 1024; a disk (kind: disk) has sizeMib instead.",
-        Next::MakeKey => "Ask whoever runs the daemon for a key.",
-        Next::UseBackend(BackendKind::Namespace) => "Set backend to \"namespace\", or leave it out.",
-        Next::UseBackend(_) => "Set backend to another, or leave it out.",
-        Next::Diagnose | Next::Recover | Next::Listen => "Whoever runs the daemon has to see to it.",
+        Next::Archive(_) => "Use an archive that snapshot_save wrote.",
+        Next::VolumeSize => {
+            "A disk (kind: disk) takes sizeMib, such as 1024; a directory takes quotaMib instead."
+        }
+        Next::VolumeQuota => {
+            "A directory takes quotaMib, such as 1024; a disk (kind: disk) takes sizeMib instead."
+        }
+        Next::MakeKey => "Ask the daemon's operator for a key.",
+        Next::UseBackend(BackendKind::Namespace) => "Set backend to \"namespace\", or omit it.",
+        Next::UseBackend(_) => "Set backend to another value, or omit it.",
+        Next::Diagnose | Next::Recover | Next::Listen => "Only the daemon's operator can fix this.",
     };
     Some(hint.to_owned())
 }
 
-/// The call that shows which there are, and the one that makes another.
+/// The call that lists them, and the one that creates another.
 fn list(what: Thing) -> &'static str {
     match what {
-        Thing::Sandbox => "Call sandbox_list to see which there are, or sandbox_create to make one.",
-        Thing::Volume => "Call volume_list to see which there are, or volume_create to make one.",
-        Thing::Snapshot => "Call snapshot_list to see which there are.",
-        Thing::Image => "Call image_list to see which are here, or image_pull to get one.",
+        Thing::Sandbox => "Call sandbox_list to see all sandboxes, or sandbox_create to create one.",
+        Thing::Volume => "Call volume_list to see all volumes, or volume_create to create one.",
+        Thing::Snapshot => "Call snapshot_list to see all snapshots.",
+        Thing::Image => "Call image_list to see local images, or image_pull to get one.",
         Thing::Exec => "Call sandbox_exec_list to see the sessions of a sandbox.",
         Thing::Context => "Call code_context_list to see the contexts of the sandbox.",
         Thing::PackageJob => "Call sandbox_package_status to see the jobs of the sandbox.",
-        Thing::File => "Call sandbox_fs_list on the directory above to see what is there.",
+        Thing::File => "Call sandbox_fs_list on the parent directory to see what exists.",
         Thing::Key | Thing::HostPath | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => {
             "Check the name."
         }

@@ -108,7 +108,7 @@ impl Running {
         let which = SandboxRef::from(&view.sandbox);
         // The same request id may have been given to a command before.
         let Some(known) = &view.cell else {
-            let message = format!("exec {} of the same requestId runs no code", view.id);
+            let message = format!("exec {} with the same requestId does not run code", view.id);
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_hint("Use another requestId."));
         };
         let cell = Cell {
@@ -230,7 +230,7 @@ fn event(told: &CellEvent) -> Option<CodeEvent> {
 /// A browser shows pictures and plain text and runs nothing.
 #[utoipa::path(get, path = "/sandboxes/{sandbox}/execs/{exec}/outputs/{number}", tag = "code",
     params(("sandbox" = String, Path, description = "Id or name."), ("exec" = String, Path),
-        ("number" = u32, Path, description = "From 1, in the order in which they were shown."), v1::OutputFormQuery),
+        ("number" = u32, Path, description = "Numbered from 1, in the order in which they were displayed."), v1::OutputFormQuery),
     responses((status = 200, body = Vec<u8>, content_type = "*/*")))]
 async fn output(
     State(rest): State<Rest>,

@@ -94,7 +94,7 @@ async fn fork(
 ) -> ApiResult<(StatusCode, Json<v1::ContextMade>)> {
     let v1::ForkRequest { into, force } = asked;
     let made = rest.engine.fork_context(&ask.who, &ask.which, &context, into.as_ref(), force).await;
-    let hint = "End what the message names, or fork with force.";
+    let hint = "Close what the message names, or fork with force.";
     let made = made.map_err(|error| language::unforked(error, hint))?;
     Ok((StatusCode::CREATED, Json(made.into())))
 }

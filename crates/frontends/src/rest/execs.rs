@@ -104,7 +104,9 @@ async fn signal(
 ) -> ApiResult<StatusCode> {
     if !SIGNALS.contains(&asked.signal) {
         return Err(Error::invalid(format!("{} is not a signal", asked.signal))
-            .with_hint("Signals go from 1 to 64; 15 asks to end, 9 kills.")
+            .with_hint(
+                "Use a signal from 1 to 64; 15 (SIGTERM) asks the process to end, 9 (SIGKILL) kills it.",
+            )
             .into());
     }
     let scope = match asked.scope {
@@ -126,9 +128,7 @@ async fn resize(
 ) -> ApiResult<StatusCode> {
     let v1::ResizeRequest { rows, cols } = asked;
     if rows == 0 || cols == 0 {
-        return Err(
-            Error::invalid(format!("a terminal of {rows} rows and {cols} columns cannot be made")).into()
-        );
+        return Err(Error::invalid(format!("a terminal cannot have {rows} rows and {cols} columns")).into());
     }
     rest.engine.exec_resize(&ask.who, &ask.which, &ask.exec, TerminalSize { rows, cols }).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -167,7 +167,7 @@ impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskJob<Q> {
 
 async fn path_parameter(parts: &mut Parts, name: &str) -> Result<String, ApiError> {
     let parameters: RawPathParams =
-        parts.extract().await.map_err(|error| Error::invalid(format!("the path cannot be read: {error}")))?;
+        parts.extract().await.map_err(|error| Error::invalid(format!("invalid path: {error}")))?;
     let found = parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
     found.ok_or_else(|| {
         Error::new(ErrorKind::Internal, format!("this route has no {name} in its path")).into()
@@ -180,7 +180,7 @@ fn query<Q: DeserializeOwned>(parts: &Parts) -> Result<Q, ApiError> {
         Err(rejection) => {
             let text = std::error::Error::source(&rejection)
                 .map_or_else(|| rejection.to_string(), ToString::to_string);
-            Err(Error::invalid(format!("the query is not what this route takes: {text}")).into())
+            Err(Error::invalid(format!("invalid query for this route: {text}")).into())
         }
     }
 }
@@ -260,7 +260,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
         match parts.extract::<Extension<Principal>>().await {
             Ok(Extension(who)) => Ok(Self(who)),
             Err(_no_principal) => {
-                Err(Error::new(ErrorKind::Unauthenticated, "nobody found out who asks").into())
+                Err(Error::new(ErrorKind::Unauthenticated, "the caller was not identified").into())
             }
         }
     }
@@ -284,13 +284,11 @@ impl<S: Send + Sync, T: DeserializeOwned, const MAX: usize> FromRequest<S> for J
         let bytes = read_bounded(request.into_body(), MAX).await?;
         // Serde would take a list for a struct, field by field; nobody means that.
         if bytes.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
-            return Err(
-                Error::invalid("the body is not what this route takes: it must be a JSON object").into()
-            );
+            return Err(Error::invalid("invalid body for this route: it must be a JSON object").into());
         }
         serde_json::from_slice(&whole_numbers(&bytes))
             .map(Self)
-            .map_err(|error| Error::invalid(format!("the body is not what this route takes: {error}")).into())
+            .map_err(|error| Error::invalid(format!("invalid body for this route: {error}")).into())
     }
 }
 

@@ -188,8 +188,8 @@ async fn load(
 /// Writes images as one tar.
 #[utoipa::path(get, path = "/images/save", tag = "images",
     params(
-        ("reference" = Vec<String>, Query, description = "Names or digests; may be given several times."),
-        ("format" = Option<v1::ArchiveFormat>, Query, description = "`docker` when absent."),
+        ("reference" = Vec<String>, Query, description = "Names or digests; may be repeated."),
+        ("format" = Option<v1::ArchiveFormat>, Query, description = "Default: `docker`."),
     ),
     responses((status = 200, body = Vec<u8>, content_type = "application/x-tar")))]
 async fn save(
@@ -212,7 +212,7 @@ fn wanted(pairs: Vec<(String, String)>) -> Result<(Vec<String>, v1::ArchiveForma
             ("format", "oci") => format = v1::ArchiveFormat::Oci,
             _ => {
                 let shown: String = format!("{key}={value}").chars().take(64).collect();
-                return Err(Error::invalid(format!("{shown:?} is not what this route takes"))
+                return Err(Error::invalid(format!("{shown:?} is not a parameter of this route"))
                     .with_hint(
                         "Send reference, which may be given several times, and format=docker or format=oci.",
                     )
@@ -242,7 +242,7 @@ async fn import(
     let platform = platform(query.platform.as_deref())?.unwrap_or_default();
     let config: v1::ImageConfig = match &query.config {
         Some(text) => serde_json::from_str(text).map_err(|error| {
-            Error::invalid(format!("config is not what an image has: {error}")).with_hint(CONFIG_HINT)
+            Error::invalid(format!("invalid image configuration: {error}")).with_hint(CONFIG_HINT)
         })?,
         None => v1::ImageConfig::default(),
     };

@@ -41,15 +41,15 @@ async fn make(
     let ttl = asked.ttl_seconds.map(Duration::from_secs);
     if let Some(ttl) = ttl.filter(|ttl| ttl.is_zero() || *ttl > MAX_LINK_TTL) {
         let most = MAX_LINK_TTL.as_secs();
-        return Err(Error::invalid(format!("a link cannot hold for {} seconds", ttl.as_secs()))
-            .with_hint(format!("Give ttlSeconds from 1 to {most}."))
+        return Err(Error::invalid(format!("a link cannot be valid for {} seconds", ttl.as_secs()))
+            .with_hint(format!("Set ttlSeconds to 1 to {most}."))
             .into());
     }
     let sandbox = rest.engine.sandbox(&ask.who, &ask.which).await?.id;
     let entry = rest.engine.stat(&ask.who, &ask.which, &asked.path, true).await?;
     if entry.kind != FileKind::File {
         return Err(Error::new(ErrorKind::WrongState, format!("{} is not a file", asked.path))
-            .with_hint("A link leads to one file; GET …/files/list shows which there are.")
+            .with_hint("A link leads to one file; GET …/files/list shows the files.")
             .into());
     }
     let own = rest.links.of(&ask.who, base.as_deref());
@@ -72,6 +72,6 @@ async fn open(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     // Whoever comes without one did not come through the gate.
-    let Extension(link) = link.ok_or_else(|| Error::not_found("there is no such link"))?;
+    let Extension(link) = link.ok_or_else(|| Error::not_found("no such link"))?;
     links::answer(&rest.engine, &link, &rest.serving.by_link, &method, &headers).await
 }

@@ -11,8 +11,8 @@ use super::v1;
 #[openapi(
     info(
         title = "Warren",
-        description = "Sandboxes for AI agents. A sandbox in a path is its id or its name; a failure has one shape, and its \
-                       `kind` decides the status (a method that a path does not have is `not_found` with 405)."
+        description = "Sandboxes for AI agents. In a path, a sandbox is given by its id or its name. All errors have the same \
+                       shape, and their `kind` decides the status (an unsupported method is `not_found` with 405)."
     ),
     components(schemas(v1::ErrorBody, v1::ArchiveFormat, sandbox::WriteMode))
 )]

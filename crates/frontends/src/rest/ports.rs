@@ -38,7 +38,7 @@ async fn connect(
     mut request: Request,
 ) -> Result<Response, Refusal> {
     if !asks_for_upgrade(request.headers()) {
-        return Err(Error::invalid("this route answers with a byte stream, which was not asked for")
+        return Err(Error::invalid("this route needs a connection upgrade, which was not requested")
             .with_hint("Send the headers Connection: Upgrade and Upgrade: warren-stream.")
             .into());
     }

@@ -192,7 +192,7 @@ async fn links_end_with_their_key_their_sandbox_and_their_time() {
     let which = SandboxRef::from(&world.sandbox);
     world.server.engine.stop_sandbox(&operator(), &which, None).await.unwrap();
     let error = world.get(&target, &[]).await.expect_error(409, "wrong_state");
-    assert!(error["message"].as_str().unwrap().contains("only while it runs"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("only while it is running"), "{error}");
     assert!(error["hint"].as_str().unwrap().contains("Start it"), "{error}");
     world.server.engine.start_sandbox(&operator(), &which).await.unwrap();
     world.get(&target, &[]).await.expect(200);

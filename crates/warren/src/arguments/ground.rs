@@ -1,4 +1,4 @@
-//! What a new sandbox is made on, as flags.
+//! Flags that choose what a new sandbox starts from: an image, a root file system or a snapshot.
 
 use std::path::{Path, PathBuf};
 
@@ -9,32 +9,32 @@ use crate::error::CommandResult;
 
 #[derive(Debug, Args)]
 pub(super) struct GroundArgs {
-    /// Image: `host` is this machine's own programs, read-only; else a name such as alpine or registry.example/team/app:1.2
+    /// Image, such as alpine or registry.example/team/app:1.2; `host` is this machine's own programs, read-only
     #[arg(long, default_value = "host")]
     image: ImageRef,
-    /// When the registry is asked for the image
+    /// When to pull the image
     #[arg(long, value_enum, value_name = "WHEN", default_value = "missing")]
     pull: Pull,
-    /// In place of an image: a directory of this machine, or a file with an ext4 file system; neither is written to
+    /// Use a directory on this machine, or a file with an ext4 file system, instead of an image; neither is written to
     #[arg(long, value_name = "PATH", conflicts_with = "image")]
     rootfs: Option<PathBuf>,
-    /// In place of an image: a snapshot, by name or digest
+    /// Use a snapshot instead of an image: its name or digest
     #[arg(long, value_name = "SNAPSHOT", conflicts_with_all = ["image", "rootfs"])]
     snapshot: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Pull {
-    /// Every time, so that a moved tag is noticed
+    /// Ask the registry every time, so that a moved tag is noticed
     Always,
-    /// When it is not here
+    /// Pull only if the image is not here
     #[value(alias = "if-missing")]
     Missing,
     Never,
 }
 
 impl GroundArgs {
-    /// Adds what was asked to the spec.
+    /// Adds these flags to the spec.
     pub(super) fn fill(&self, spec: &mut SandboxSpec) -> CommandResult<()> {
         spec.image = self.image.clone();
         spec.pull = match self.pull {
@@ -53,7 +53,7 @@ impl GroundArgs {
 
 fn rootfs(path: &Path) -> CommandResult<RootfsSpec> {
     let failed = |error: std::io::Error| {
-        Error::new(ErrorKind::NotFound, format!("{} cannot be used", path.display())).with_source(error)
+        Error::new(ErrorKind::NotFound, format!("cannot use {}", path.display())).with_source(error)
     };
     let path = path.canonicalize().map_err(failed)?;
     if path.is_dir() {

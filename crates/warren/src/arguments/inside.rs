@@ -1,4 +1,4 @@
-//! What a new sandbox has inside: mounts, files, programs, and what its commands start with.
+//! Flags for the inside of a new sandbox: mounts, files, programs, and defaults for its commands.
 
 use std::path::{Path, PathBuf};
 
@@ -9,40 +9,40 @@ use crate::error::CommandResult;
 
 #[derive(Debug, Args)]
 pub(crate) struct InsideArgs {
-    /// Volume or host path mounted inside: NAME:/path, ./dir:/path, with :ro for reading only
+    /// Mount a volume or a host path: NAME:/path or ./dir:/path, with :ro for read-only
     #[arg(long = "volume", short = 'v', value_name = "SOURCE:PATH[:ro]", value_parser = volume)]
     volumes: Vec<MountSpec>,
-    /// The same in full: type=volume|bind|tmpfs|disk,src=…,dst=…,ro,noexec,size=…
+    /// Mount, in the long form: type=volume|bind|tmpfs|disk,src=…,dst=…,ro,noexec,size=…
     #[arg(long = "mount", value_name = "KEY=VALUE,…", value_parser = mount)]
     mounts: Vec<MountSpec>,
-    /// Memory as a file system, gone when the sandbox stops
+    /// Mount an in-memory file system, which is lost when the sandbox stops
     #[arg(long, value_name = "PATH[:SIZE]", value_parser = tmpfs)]
     tmpfs: Vec<MountSpec>,
-    /// File or directory of this machine, copied in before anything runs
+    /// Copy a file or directory from this machine before anything runs
     #[arg(long = "copy", value_name = "HOST:PATH", value_parser = copy)]
     copies: Vec<(PathBuf, String)>,
-    /// Change of its files before anything runs, such as {"kind":"text","path":"/a","content":"b"}
+    /// Change its files before anything runs, such as {"kind":"text","path":"/a","content":"b"}
     #[arg(long = "patch", value_name = "JSON", value_parser = patch)]
     patches: Vec<Patch>,
-    /// Program for /usr/local/bin, from a file
+    /// Install a script from a file into /usr/local/bin
     #[arg(long = "script", value_name = "NAME=FILE", value_parser = script)]
     scripts: Vec<(String, PathBuf)>,
-    /// Limit of every command, such as nofile=1024:2048
+    /// Resource limit for every command, such as nofile=1024:2048
     #[arg(long = "rlimit", value_name = "NAME=SOFT[:HARD]", value_parser = rlimit)]
     rlimits: Vec<Rlimit>,
     /// Shell for command lines [default: the image's, or sh]
     #[arg(long, value_name = "PROGRAM")]
     shell: Option<String>,
-    /// Program that is run where none is named, and before the arguments of `warren run`
+    /// Program to run when a command names none; `warren run` passes its arguments to it
     #[arg(long, value_name = "PROGRAM")]
     entrypoint: Option<String>,
-    /// Program started with the sandbox each time; a line with spaces is read by sh
+    /// Program to start each time the sandbox starts; a line with spaces is run by sh
     #[arg(long, value_name = "COMMAND")]
     init: Option<String>,
 }
 
 impl InsideArgs {
-    /// Reads the files that are named; directories are read by the daemon.
+    /// Reads the named files; the daemon reads directories itself.
     pub(crate) fn fill(&self, spec: &mut SandboxSpec) -> CommandResult<()> {
         spec.mounts = self.volumes.iter().chain(&self.mounts).chain(&self.tmpfs).cloned().collect();
         for (host, path) in &self.copies {
@@ -62,8 +62,8 @@ impl InsideArgs {
 }
 
 fn unreadable(file: &Path, error: std::io::Error) -> Error {
-    Error::invalid(format!("{} cannot be read: {error}", file.display()))
-        .with_hint("Name a file of this machine that you may read.")
+    Error::invalid(format!("cannot read {}: {error}", file.display()))
+        .with_hint("Give a file on this machine that you can read.")
         .with_source(error)
 }
 
@@ -88,7 +88,7 @@ fn init(line: &str) -> InitSpec {
     InitSpec { path, args, env: Default::default() }
 }
 
-/// What stands before the first colon, and what behind. A path may not contain one.
+/// The texts before and after the first colon. A path may not contain one.
 fn at_colon<'a>(text: &'a str, how: &str) -> Result<(&'a str, &'a str), String> {
     match text.split_once(':') {
         Some((left, right)) if !left.is_empty() && !right.is_empty() => Ok((left, right)),
@@ -96,9 +96,9 @@ fn at_colon<'a>(text: &'a str, how: &str) -> Result<(&'a str, &'a str), String> 
     }
 }
 
-/// Docker's short form: a word is a volume, whatever has a slash or begins with a dot a path of this machine.
+/// Docker's short form: a plain word is a volume; text with a slash or a leading dot is a path on this machine.
 fn volume(text: &str) -> Result<MountSpec, String> {
-    let (source, rest) = at_colon(text, "NAME:/path or ./dir:/path, with :ro for reading only")?;
+    let (source, rest) = at_colon(text, "NAME:/path or ./dir:/path, with :ro for read-only")?;
     let (guest_path, options) = rest.split_once(':').unwrap_or((rest, ""));
     let mut mount = MountSpec {
         guest_path: guest_path.to_owned(),
@@ -111,7 +111,7 @@ fn volume(text: &str) -> Result<MountSpec, String> {
             "ro" => mount.readonly = true,
             "rw" => mount.readonly = false,
             "noexec" => mount.noexec = true,
-            other => return Err(format!("{other:?} is no option of a mount: they are ro, rw and noexec")),
+            other => return Err(format!("{other:?} is not a mount option: use ro, rw or noexec")),
         }
     }
     Ok(mount)
@@ -129,7 +129,7 @@ fn bind(source: &str) -> Result<MountSource, String> {
     Ok(MountSource::Bind { host_path, allowed: None })
 }
 
-/// Absolute and without `..`, which the daemon does not take.
+/// Absolute and without `..`, because the daemon refuses any other path.
 fn host_path(source: &str) -> Result<PathBuf, String> {
     std::fs::canonicalize(source).map_err(|error| format!("{source}: {error}"))
 }
@@ -143,7 +143,7 @@ fn mount(text: &str) -> Result<MountSpec, String> {
         let is_on = || match value {
             "true" | "1" => Ok(true),
             "false" | "0" => Ok(false),
-            _ => Err(format!("{key} is true or false")),
+            _ => Err(format!("{key} must be true or false")),
         };
         match key {
             "type" => kind = value,
@@ -153,9 +153,7 @@ fn mount(text: &str) -> Result<MountSpec, String> {
             "noexec" => noexec = is_on()?,
             "size" | "tmpfs-size" => size = Some(parsed_size(value)?),
             _ => {
-                return Err(format!(
-                    "{key:?} is no part of a mount: type, src, dst, ro, noexec and size are"
-                ));
+                return Err(format!("{key:?} is not a mount key: use type, src, dst, ro, noexec or size"));
             }
         }
     }
@@ -168,7 +166,7 @@ fn mount(text: &str) -> Result<MountSpec, String> {
         "bind" => bind(wanted()?)?,
         "disk" => MountSource::Disk { host_path: host_path(wanted()?)?, allowed: None },
         "tmpfs" => MountSource::Tmpfs { size },
-        other => return Err(format!("{other:?} is no type of mount: volume, bind, tmpfs and disk are")),
+        other => return Err(format!("{other:?} is not a mount type: use volume, bind, tmpfs or disk")),
     };
     let guest_path = target.ok_or("a mount needs dst=/path")?.to_owned();
     Ok(MountSpec { guest_path, source, readonly, noexec })
@@ -204,7 +202,7 @@ fn script(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 fn rlimit(text: &str) -> Result<Rlimit, String> {
-    let how = || format!("{text:?} is no limit: write nofile=1024 or nofile=1024:2048");
+    let how = || format!("{text:?} is not a resource limit: write nofile=1024 or nofile=1024:2048");
     let (resource, values) = text.split_once('=').ok_or_else(how)?;
     let (soft, hard) = values.split_once(':').unwrap_or((values, values));
     let number = |text: &str| match text {

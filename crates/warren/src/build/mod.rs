@@ -1,4 +1,4 @@
-//! A build as a command sees it: what goes to the daemon, and what is shown of what comes back.
+//! The command's side of a build: sends the context to the daemon, and shows the progress that comes back.
 
 mod pack;
 mod show;

@@ -1,4 +1,4 @@
-//! The context as a tar stream, without what `.dockerignore` names.
+//! The build context as a tar stream, without the files that `.dockerignore` matches.
 
 use std::{
     fs, io,
@@ -16,23 +16,23 @@ use tokio::sync::mpsc;
 
 use crate::error::{CommandResult, io_failure};
 
-/// Pieces of the stream that may wait for the other side, and their size.
+/// How many pieces of the stream may be queued for the other side, and their size.
 const PIECES: usize = 8;
 const PIECE_BYTES: usize = 128 * 1024;
 /// Largest `.dockerignore`.
 const MAX_IGNORE_BYTES: u64 = 1024 * 1024;
 const IGNORE: &str = ".dockerignore";
 
-/// What is packed.
+/// The files to pack.
 #[derive(Debug)]
 pub(crate) struct Packing {
     directory: PathBuf,
     ignore: BuildIgnore,
-    /// Sent also when they are ignored: the daemon needs them, and leaves them out itself.
+    /// Sent even if they are ignored: the daemon needs them, and leaves them out of the image itself.
     pub(crate) always: Vec<String>,
-    /// A Dockerfile that lies outside of the directory.
+    /// A Dockerfile that is outside the directory.
     pub(crate) beside: Option<Vec<u8>>,
-    /// Where the daemon keeps what it is sent, real paths: a context with that in it would never end.
+    /// Real paths of the daemon's spool directories: a context that contained them would never end.
     pub(crate) left_out: Vec<PathBuf>,
 }
 
@@ -59,7 +59,7 @@ impl Packing {
         !self.ignore.excludes(name) || self.always.iter().any(|always| always == name)
     }
 
-    /// Whether something beneath the directory may be wanted.
+    /// Whether anything below the directory may be included.
     fn enters(&self, name: &str) -> bool {
         let holds_always = || self.always.iter().any(|always| always.starts_with(&format!("{name}/")));
         self.keeps(name) || self.ignore.takes_back() || holds_always()
@@ -87,7 +87,7 @@ impl Packing {
                 let name =
                     if directory.is_empty() { shown.into_owned() } else { format!("{directory}/{shown}") };
                 let kind = entry.file_type().map_err(|error| named(&path, &error))?;
-                // The rules first: what they leave out may be called anything.
+                // Apply the rules first: ignored files may have any name.
                 let is_wanted = self.keeps(&name) || (kind.is_dir() && self.enters(&name));
                 if is_wanted && file_name.to_str().is_none() {
                     return Err(named(&path, &io::Error::other("its name is not UTF-8")));
@@ -122,7 +122,7 @@ fn append(
         let target = fs::read_link(path)?.into_os_string().into_vec();
         archive.begin(&member(Kind::Symlink { target })?)?;
     }
-    // Sockets, pipes and devices mean nothing in an image.
+    // Sockets, pipes and devices have no meaning in an image.
     Ok(())
 }
 
@@ -130,28 +130,28 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Why a context could not be packed. Whoever takes the stream sees only that it broke off.
+/// Why a context could not be packed. The receiver of the stream sees only that it broke off.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trouble(Arc<Mutex<Option<String>>>);
 
 impl Trouble {
     fn note(&self, error: &io::Error) {
-        // Nobody reads any more: whoever did knows better why.
+        // The receiver closed the stream, and knows better why.
         if error.kind() != io::ErrorKind::BrokenPipe {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
         }
     }
 
-    pub(crate) fn told(&self) -> Option<Error> {
+    pub(crate) fn error(&self) -> Option<Error> {
         let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         Some(
-            Error::invalid(format!("the context cannot be sent: {message}"))
-                .with_hint("Correct it, or leave it out with a .dockerignore."),
+            Error::invalid(format!("cannot send the build context: {message}"))
+                .with_hint("Fix the file, or exclude it with a .dockerignore."),
         )
     }
 }
 
-/// Packs on a thread of its own, as fast as it is read.
+/// Packs on a separate thread, as fast as the stream is read.
 pub(crate) fn pack(
     packing: Packing,
     trouble: Trouble,
@@ -165,7 +165,7 @@ pub(crate) fn pack(
         let packed = packing.write(&mut archive).and_then(|()| Ok(archive.finish()?));
         if let Err(error) = packed {
             trouble.note(&error);
-            // Whoever reads the stream learns of it as the stream's end.
+            // The receiver sees this as the end of the stream.
             sender.blocking_send(Err(error)).ok();
         }
     });

@@ -1,4 +1,4 @@
-//! Steps as people know them: what runs, what it prints, what was there already.
+//! Shows the steps of a build: the instruction, its output, and whether its layer was cached.
 
 use std::{io::Write as _, time::Instant};
 
@@ -6,15 +6,15 @@ use frontends::rest::v1::BuildEvent;
 
 use crate::{output, pulls};
 
-/// Output of one step that is shown as it comes; on a terminal it is grey.
+/// Shows output as it comes; grey on a terminal.
 #[derive(Debug)]
 pub(crate) struct Show {
-    /// None: nothing is shown. Else whether it goes to a terminal.
+    /// None if nothing is shown; else whether it goes to a terminal.
     terminal: Option<bool>,
     began: Instant,
-    /// The last piece of output did not end its line.
+    /// The last piece of output did not end with a newline.
     is_open: bool,
-    /// While an image is fetched.
+    /// Present while an image is pulled.
     pull: Option<pulls::Display>,
 }
 
@@ -61,7 +61,7 @@ impl Show {
         }
     }
 
-    /// Ends the line that is begun.
+    /// Ends a line that was left open.
     pub(crate) fn end(&mut self) {
         if std::mem::take(&mut self.is_open) {
             put("\n");
@@ -69,7 +69,7 @@ impl Show {
     }
 }
 
-/// What runs in a sandbox must not command the terminal.
+/// Escapes control characters: a program in a sandbox must not control the terminal.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() && !matches!(c, '\n' | '\t' | '\r') { '\u{fffd}' } else { c })
@@ -77,6 +77,6 @@ fn printable(text: &str) -> String {
 }
 
 fn put(text: &str) {
-    // A terminal that has gone does not end the build.
+    // A closed terminal does not end the build.
     std::io::stderr().write_all(text.as_bytes()).ok();
 }

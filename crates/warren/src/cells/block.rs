@@ -1,25 +1,25 @@
-//! Whether what was typed is a whole piece of code, by simple rules.
+//! Decides, by simple rules, whether the typed text is a complete piece of code.
 
 use sandbox::Language;
 
-/// Where a reader of code stands.
+/// The state of the scanner.
 #[derive(Debug, Default)]
 struct Reading {
     n_open: i32,
     /// The text that ends the string being read.
     until: Option<&'static str>,
     is_continued: bool,
-    /// The last character of code, comments and spaces left out.
+    /// The last character of code, ignoring comments and spaces.
     last: Option<char>,
     is_line_start: bool,
-    /// A line begins with a space where that means something.
+    /// A line begins with a space where indentation matters.
     has_indented: bool,
 }
 
 /// Whether `text` can run. `text` without a last newline; an empty last line ends a block.
 pub(crate) fn is_complete(language: Language, text: &str) -> bool {
     let reading = read(language, text);
-    // A quote that its line does not close is wrong, and the interpreter says so; as of what closes more than was opened.
+    // The interpreter reports quotes that are not closed on their line, and brackets that close more than was opened.
     if reading.until.is_some_and(|until| ends_with_line(language, until)) {
         return true;
     }
@@ -33,7 +33,7 @@ pub(crate) fn is_complete(language: Language, text: &str) -> bool {
     }
 }
 
-/// A block of Python goes on until an empty line.
+/// A block of Python continues until an empty line.
 fn is_open_block(text: &str, reading: &Reading) -> bool {
     let first = text.lines().next().unwrap_or_default();
     let end = if text.ends_with('\n') { "" } else { text.lines().last().unwrap_or_default() };
@@ -44,7 +44,7 @@ fn is_open_block(text: &str, reading: &Reading) -> bool {
     begins_block && text.contains('\n') && !end.trim().is_empty()
 }
 
-/// Words that begin and end something, where a command begins.
+/// Counts the shell keywords that open and close a block, at the start of a command.
 fn has_open_words(text: &str) -> bool {
     let mut n_open = 0;
     for line in text.lines() {
@@ -53,7 +53,7 @@ fn has_open_words(text: &str) -> bool {
                 match word {
                     "if" | "case" | "for" | "while" | "until" | "select" if position == 0 => n_open += 1,
                     "fi" | "esac" | "done" if position == 0 => n_open -= 1,
-                    // These stand before a command.
+                    // A command follows these.
                     "then" | "do" | "else" | "!" | "{" if position == 0 => {
                         let rest = command.trim_start().trim_start_matches(word);
                         n_open += i32::from(has_open_words(rest));
@@ -76,7 +76,7 @@ fn read(language: Language, text: &str) -> Reading {
     reading
 }
 
-/// Reads one thing and returns what is left.
+/// Reads one token and returns the rest.
 fn step<'a>(language: Language, reading: &mut Reading, c: char, rest: &'a str) -> &'a str {
     let after = &rest[c.len_utf8()..];
     reading.is_continued = false;
@@ -124,7 +124,7 @@ fn skip_one(text: &str) -> &str {
     text.chars().next().map_or("", |c| &text[c.len_utf8()..])
 }
 
-/// Whether a string that ends with `until` has to end on its line.
+/// Whether a string that ends with `until` must end on its line.
 fn ends_with_line(language: Language, until: &str) -> bool {
     until.len() == 1 && until != "`" && !is_shell(language)
 }
@@ -137,7 +137,7 @@ fn has_braces_and_slashes(language: Language) -> bool {
     matches!(language, Language::JavaScript | Language::TypeScript)
 }
 
-/// What ends the string or comment that begins here, and how long its beginning is.
+/// The text that ends the string or comment that starts here, and the length of its opening.
 fn opens_string(language: Language, rest: &str) -> Option<(&'static str, usize)> {
     let known: &[(&str, &'static str)] = match language {
         Language::Python => &[("\"\"\"", "\"\"\""), ("'''", "'''"), ("\"", "\""), ("'", "'")],
@@ -151,7 +151,7 @@ fn is_comment(language: Language, last: Option<char>, rest: &str) -> bool {
     if has_braces_and_slashes(language) {
         return rest.starts_with("//");
     }
-    // In a shell, `$#` and `a#b` are no comments.
+    // In a shell, `$#` and `a#b` do not start comments.
     rest.starts_with('#') && !(is_shell(language) && last == Some('$'))
 }
 

@@ -1,9 +1,9 @@
-//! Code at the command line: where it runs, what of it is shown, and which pictures are kept.
+//! Code at the command line: the sandbox it runs in, how its results are shown, and where its pictures are saved.
 
 mod block;
-mod place;
 mod plots;
 mod show;
+mod target;
 
 use std::process::ExitCode;
 
@@ -12,9 +12,9 @@ use sandbox::{Error, ExecOutcome, ExecSpec, KillReason, Language, NotStarted};
 
 pub(crate) use self::{
     block::is_complete,
-    place::{Place, PlaceArgs},
     plots::{Picture, Plots, PlotsArgs, ending_of},
     show::Screen,
+    target::{CodeSandbox, CodeSandboxArgs},
 };
 use crate::{
     client::Client,
@@ -26,10 +26,10 @@ use crate::{
 const SIGKILL: i32 = 9;
 
 /// Runs one cell in the foreground. The first ctrl-C interrupts it, the second kills its interpreter, the third leaves.
-pub(crate) async fn run(place: &Place, spec: &ExecSpec, screen: &mut Screen) -> CommandResult<Ended> {
+pub(crate) async fn run(target: &CodeSandbox, spec: &ExecSpec, screen: &mut Screen) -> CommandResult<Ended> {
     screen.begin();
-    let client = &place.client;
-    let exec = client.exec(&place.sandbox, spec).await?;
+    let client = &target.client;
+    let exec = client.exec(&target.sandbox, spec).await?;
     if let Some(outcome) = &exec.outcome {
         return Ok(Ended::Outcome(outcome.clone()));
     }
@@ -49,14 +49,14 @@ pub(crate) async fn run(place: &Place, spec: &ExecSpec, screen: &mut Screen) -> 
         let sent = match (signal, n_interrupts) {
             (SIGINT, 1) => SIGINT,
             (SIGINT, 2) => SIGKILL,
-            // A terminal that hangs up reads nothing more; and whoever asks so often means us.
+            // The terminal hung up, or the user pressed Ctrl-C for the third time to leave.
             _ => {
                 let last = if signal == SIGHUP { SIGINT } else { SIGKILL };
                 client.signal(exec.sandbox.as_str(), exec.id.as_str(), last).await.ok();
                 return Ok(Ended::Interrupted(signal));
             }
         };
-        // One that comes too late has nothing to end.
+        // The code may have ended before the interrupt arrived.
         client.signal(exec.sandbox.as_str(), exec.id.as_str(), sent).await.ok();
     }
 }
@@ -71,38 +71,38 @@ async fn show(client: &Client, exec: &Exec, screen: &mut Screen) -> CommandResul
     .await
 }
 
-/// The exit code that passes through. Of code whose time was up it is told what became of the variables.
+/// The exit code to pass on. If the code timed out, prints whether its variables were kept.
 pub(crate) fn conclude(ended: &Ended, screen: &Screen) -> ExitCode {
     let is_late = matches!(ended, Ended::Outcome(ExecOutcome::Killed { reason: KillReason::TimeLimit }));
     match (ended, screen.kept) {
         (Ended::Outcome(outcome), Some(kept)) if is_late => {
             let kept = if kept { "kept" } else { "lost" };
-            output::warn(&format!("its time was up; the variables are {kept}"));
+            output::warn(&format!("the code timed out; its variables are {kept}"));
             ExitCode::from(outcome.exit_code())
         }
         _ => ended.exit_code(),
     }
 }
 
-/// How it ended, where that is not the business of the code: with what to do about it.
-pub(crate) async fn refusal(place: &Place, language: Language, ended: &Ended) -> Option<Error> {
+/// The error, with its hint, if the code ended for a reason outside of itself.
+pub(crate) async fn refusal(target: &CodeSandbox, language: Language, ended: &Ended) -> Option<Error> {
     let Ended::Outcome(ExecOutcome::NotStarted { reason: NotStarted::NotFound, message }) = ended else {
         return None;
     };
-    Some(missing(place, &format!("the sandbox cannot run {language}: {message}")).await)
+    Some(missing(target, &format!("the sandbox cannot run {language}: {message}")).await)
 }
 
-/// The language that is meant by a word.
-pub(crate) async fn language(place: &Place, word: &str) -> CommandResult<Language> {
+/// Finds the language that a name stands for.
+pub(crate) async fn language(target: &CodeSandbox, word: &str) -> CommandResult<Language> {
     match word.parse::<Language>() {
         Ok(language) => Ok(language),
-        Err(unknown) => Err(missing(place, &unknown.to_string()).await.into()),
+        Err(unknown) => Err(missing(target, &unknown.to_string()).await.into()),
     }
 }
 
-async fn missing(place: &Place, message: &str) -> Error {
+async fn missing(target: &CodeSandbox, message: &str) -> Error {
     let error = Error::invalid(message);
-    let Ok(found) = place.client.languages(&place.sandbox).await else { return error };
+    let Ok(found) = target.client.languages(&target.sandbox).await else { return error };
     let names: Vec<_> = found.iter().map(|language| language.name.as_str()).collect();
     error.with_hint(format!("This sandbox has {}.", names.join(", ")))
 }

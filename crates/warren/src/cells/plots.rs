@@ -1,4 +1,4 @@
-//! Pictures that code showed, as files.
+//! Saves pictures that code displayed as files.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::error::{CommandError, CommandResult, io_failure};
 
-/// Kinds of pictures, the better ones first, and how their files end.
+/// Media types of pictures, best first, with their file extensions.
 const PICTURES: [(&str, &str); 5] = [
     ("image/png", "png"),
     ("image/svg+xml", "svg"),
@@ -23,15 +23,15 @@ const PICTURES: [(&str, &str); 5] = [
     ("image/webp", "webp"),
 ];
 const MAX_NAME_BYTES: usize = 100;
-/// Files of one name in one directory.
+/// Maximum number of files with one name in one directory.
 const MAX_NUMBER: u32 = 99_999;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlotsArgs {
-    /// Write every picture that the code shows into this directory, as plot-001.png and so on
+    /// Save every picture that the code displays to this directory, as plot-001.png and so on
     #[arg(long, value_name = "DIR")]
     pub(crate) save_plots: Option<PathBuf>,
-    /// Another name than `plot` for their files
+    /// File name prefix of the pictures
     #[arg(long, value_name = "NAME", requires = "save_plots", default_value = "plot")]
     plot_name: String,
 }
@@ -42,7 +42,7 @@ impl PlotsArgs {
     }
 }
 
-/// A directory that pictures go to. What is there already stays.
+/// A directory for pictures. Existing files are never overwritten.
 #[derive(Debug)]
 pub(crate) struct Plots {
     directory: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) struct Plots {
     next: u32,
 }
 
-/// A picture as it is written.
+/// A picture to write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Picture {
     pub(crate) ending: &'static str,
@@ -65,16 +65,16 @@ impl Plots {
             || name.starts_with('.')
             || !name.chars().all(is_plain)
         {
-            let message = format!("{name:?} is not a name for files");
+            let message = format!("{name:?} is not a valid file name prefix");
             return Err(Error::invalid(message)
-                .with_hint("A name has no slash and does not begin with a dot.")
+                .with_hint("It must not contain a slash or start with a dot.")
                 .into());
         }
         fs::create_dir_all(directory).map_err(|error| io_failure(directory.display().to_string(), error))?;
         Ok(Self { directory: directory.to_owned(), name: name.to_owned(), next: 1 })
     }
 
-    /// Writes a picture under the next free number: whole, or not at all.
+    /// Writes a picture under the next free number, either completely or not at all.
     pub(crate) fn save(&mut self, picture: &Picture) -> CommandResult<PathBuf> {
         let half = self.directory.join(format!(".{}-{}.part", self.name, std::process::id()));
         let failed = |path: &Path, error| io_failure(path.display().to_string(), error);
@@ -84,7 +84,7 @@ impl Plots {
         placed
     }
 
-    /// A link is made only where nothing is.
+    /// Links atomically: fails if the name exists.
     fn place(&mut self, half: &Path, ending: &str) -> CommandResult<PathBuf> {
         while self.next <= MAX_NUMBER {
             let path = self.directory.join(format!("{}-{:03}.{ending}", self.name, self.next));
@@ -95,7 +95,8 @@ impl Plots {
                 Err(error) => return Err(io_failure(path.display().to_string(), error)),
             }
         }
-        let message = format!("{} has {MAX_NUMBER} files called {}", self.directory.display(), self.name);
+        let message =
+            format!("{} already has {MAX_NUMBER} files called {}", self.directory.display(), self.name);
         Err(CommandError::from(
             Error::new(ErrorKind::LimitReached, message).with_hint("Use another --plot-name."),
         ))
@@ -105,7 +106,7 @@ impl Plots {
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let open = |path| fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(path);
     let mut file = match open(path) {
-        // Of a command with our number that was killed.
+        // Left over from a killed command with the same process id.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             fs::remove_file(path)?;
             open(path)?
@@ -115,12 +116,12 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// How the files of such pictures end.
+/// The file extension of a media type.
 pub(crate) fn ending_of(mime: &str) -> Option<&'static str> {
     PICTURES.iter().find(|(known, _)| *known == mime).map(|(_, ending)| *ending)
 }
 
-/// The picture of what was shown, if it is one.
+/// The picture among the displayed forms, if there is one.
 pub(crate) fn picture(data: &MimeBundle) -> Option<Picture> {
     PICTURES.iter().find_map(|(mime, ending)| {
         let Value::String(text) = data.get(*mime)? else { return None };

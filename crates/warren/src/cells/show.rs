@@ -1,4 +1,4 @@
-//! What people see of a cell: its output as it comes, its value, its pictures, its exception.
+//! Shows a cell to people: its output as it comes, its value, its pictures, its exception.
 
 use std::io::IsTerminal as _;
 
@@ -11,7 +11,7 @@ use crate::{
     session::Printer,
 };
 
-/// Files that are named at the end.
+/// Maximum number of files that are listed at the end.
 const MAX_NAMED_FILES: usize = 10;
 
 pub(crate) struct Screen {
@@ -20,11 +20,11 @@ pub(crate) struct Screen {
     pub(crate) plots: Option<Plots>,
     /// The last output on stdout ended in the middle of a line.
     is_mid_line: bool,
-    /// Talk is for people.
+    /// Whether people are reading: notes are only for them.
     has_people: bool,
-    /// Values are shown on a terminal.
+    /// Whether to show values, which is only done on a terminal.
     is_terminal: bool,
-    /// Whether the last code left the variables, where its interpreter told.
+    /// Whether the last code kept its variables, if the interpreter reported it.
     pub(super) kept: Option<bool>,
 }
 
@@ -42,7 +42,7 @@ impl Screen {
         }
     }
 
-    /// Before the next piece of code.
+    /// Resets the state for the next piece of code.
     pub(super) fn begin(&mut self) {
         self.kept = None;
     }
@@ -78,16 +78,16 @@ impl Screen {
             Rich::Warning { message } => output::warn(&readable(&message)),
             Rich::Files { files, truncated } if self.has_people => {
                 for file in files.iter().take(MAX_NAMED_FILES) {
-                    output::note(&format!("made {} ({})", readable(&file.path), output::bytes(file.size)));
+                    output::note(&format!("wrote {} ({})", readable(&file.path), output::bytes(file.size)));
                 }
                 if truncated || files.len() > MAX_NAMED_FILES {
-                    output::note("made or changed more files");
+                    output::note("wrote more files");
                 }
             }
             Rich::State { kept, lost, .. } => {
                 self.kept = Some(kept);
                 if !kept {
-                    output::warn(&told(lost));
+                    output::warn(&describe_loss(lost));
                 }
             }
             Rich::Files { .. } => {}
@@ -95,7 +95,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Its text on stdout; its picture in a file, where it is wanted.
+    /// Prints the text form on stdout; saves the picture to a file, if asked to.
     async fn show_value(&mut self, data: &MimeBundle) -> CommandResult<()> {
         let picture = plots::picture(data);
         if let Some(text) = data.get("text/plain").and_then(|text| text.as_str()) {
@@ -104,7 +104,7 @@ impl Screen {
             self.printer.stdout(format!("{begin}{text}\n").as_bytes()).await?;
         } else if picture.is_none() {
             let forms: Vec<_> = data.keys().map(|mime| readable(mime)).collect();
-            output::note(&format!("shown as {} only; --json tells where it is", forms.join(", ")));
+            output::note(&format!("available only as {}; --json shows where to fetch it", forms.join(", ")));
         }
         let Some(picture) = picture else { return Ok(()) };
         self.printer.flush().await?;
@@ -113,32 +113,34 @@ impl Screen {
                 let path = plots.save(&picture)?;
                 output::note(&format!("saved {}", path.display()));
             }
-            None if self.has_people => output::note("a picture; --save-plots DIR keeps it"),
+            None if self.has_people => {
+                output::note("the code displayed a picture; --save-plots DIR saves it")
+            }
             None => {}
         }
         Ok(())
     }
 }
 
-fn told(lost: Option<StateLoss>) -> String {
+fn describe_loss(lost: Option<StateLoss>) -> String {
     let why = match lost {
-        Some(StateLoss::Exited) => "the interpreter left",
+        Some(StateLoss::Exited) => "the interpreter exited",
         Some(StateLoss::Crashed) => "the interpreter crashed",
         Some(StateLoss::OutOfMemory) => "the interpreter ran out of memory",
         Some(StateLoss::Killed) => "the interpreter was killed",
         Some(StateLoss::Garbled) => "the code broke the channel to its interpreter",
         None => "the interpreter ended",
     };
-    format!("the variables are gone: {why}")
+    format!("the variables are lost: {why}")
 }
 
-/// Text from inside a sandbox must not move the reader's cursor, nor turn the order of what is read; lines it may have.
+/// Escapes control characters and bidirectional marks in text from a sandbox, but keeps newlines.
 fn readable(text: &str) -> String {
     let is_fine = |c: char| matches!(c, '\n' | '\t') || !(c.is_control() || turns_order(c));
     text.chars().map(|c| if is_fine(c) { c } else { '\u{fffd}' }).collect()
 }
 
-/// Marks of writing from right to left, with which text can look like another.
+/// Bidirectional marks, which can make text look like other text.
 fn turns_order(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -9,7 +9,7 @@ use super::{Client, Target, call::text_lines};
 use crate::error::CommandResult;
 
 impl Client {
-    /// Sends a context and returns what the build tells, line by line.
+    /// Sends a context and returns the build's events, line by line.
     pub(crate) async fn build_image(
         &self,
         target: Target,

@@ -20,9 +20,9 @@ use crate::error::{CommandError, CommandResult};
 /// A request's body: a piece of memory or a stream.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Longest answer that is read into memory.
+/// Largest response that is read into memory.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
-/// How commands call themselves, for the audit.
+/// How commands identify themselves in the audit.
 const CLIENT_NAME: &str = concat!("warren/", env!("CARGO_PKG_VERSION"));
 const OCTETS: &str = "application/octet-stream";
 const NDJSON: &str = "application/x-ndjson";
@@ -59,7 +59,7 @@ impl Client {
         drain(self.send_json(target, body).await?).await
     }
 
-    /// The same where lines of JSON come as they are told.
+    /// Calls with a JSON body; the answer is a stream of JSON lines.
     pub(crate) async fn post_for_lines(
         &self,
         target: Target,
@@ -81,12 +81,12 @@ impl Client {
         drain(self.call(Method::DELETE, target, None, whole("")).await?).await
     }
 
-    /// The same where the answer is JSON.
+    /// The same, but the answer is JSON.
     pub(crate) async fn delete_for<T: DeserializeOwned>(&self, target: Target) -> CommandResult<T> {
         read_json(self.call(Method::DELETE, target, None, whole("")).await?).await
     }
 
-    /// The answer's bytes as they come.
+    /// Streams the bytes of the answer.
     pub(crate) async fn download(
         &self,
         target: Target,
@@ -94,14 +94,14 @@ impl Client {
         Ok(byte_stream(self.call(Method::GET, target, None, whole("")).await?))
     }
 
-    /// The same where the form of the answer is asked for.
+    /// The same, with an `Accept` header.
     pub(crate) async fn stream(&self, target: Target, accept: &str) -> CommandResult<Response<Incoming>> {
         let request = Request::get(target.as_str()).header(HOST, "warren").header(ACCEPT, accept);
         let request = request.body(whole("")).map_err(io::Error::other)?;
         checked(self.send(request).await?).await
     }
 
-    /// Sends bytes as they come; the answer is JSON.
+    /// Streams bytes to the daemon; the answer is JSON.
     pub(crate) async fn upload<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -112,7 +112,7 @@ impl Client {
         read_json(self.call(method, target, Some(OCTETS), body).await?).await
     }
 
-    /// Sends bytes as they come, and gives the answer as it comes.
+    /// Streams bytes to the daemon, and streams the answer.
     pub(crate) async fn upload_for(
         &self,
         target: Target,
@@ -150,11 +150,11 @@ pub(crate) async fn checked(response: Response<Incoming>) -> CommandResult<Respo
     }
     let bytes = collect(response).await?;
     let Ok(ErrorBody { error: detail }) = serde_json::from_slice(&bytes) else {
-        let message = format!("the daemon answered {status} in a form that this command does not know");
+        let message = format!("the daemon answered {status} in an unknown format");
         return Err(Error::new(ErrorKind::Internal, message).into());
     };
-    let failed = CommandError::told(detail);
-    // Every route that a command asks for is one of a daemon like itself.
+    let failed = CommandError::from_daemon(detail);
+    // A daemon of our own version has every route that commands use.
     Err(failed.map(|error| if error.is_about(Thing::Route) { error.with_hint(OLDER_DAEMON) } else { error }))
 }
 
@@ -166,7 +166,7 @@ async fn collect(response: Response<Incoming>) -> CommandResult<Bytes> {
     Ok(collected.to_bytes())
 }
 
-/// Reads the answer to its end, so that the connection can be used again.
+/// Reads the answer to its end, so that the connection can be reused.
 async fn drain(response: Response<Incoming>) -> CommandResult<()> {
     collect(response).await.map(drop)
 }
@@ -174,9 +174,9 @@ async fn drain(response: Response<Incoming>) -> CommandResult<()> {
 async fn read_json<T: DeserializeOwned>(response: Response<Incoming>) -> CommandResult<T> {
     let bytes = collect(response).await?;
     serde_json::from_slice(&bytes).map_err(|error| {
-        Error::new(ErrorKind::Internal, "the daemon's answer is not what this command knows")
+        Error::new(ErrorKind::Internal, "the daemon sent an answer that this command does not understand")
             .with_source(error)
-            .with_hint("The daemon may be of another version; `warren version` shows both.")
+            .with_hint("The daemon may have another version; `warren version` shows both.")
             .into()
     })
 }
@@ -194,7 +194,7 @@ pub(super) fn byte_stream(
     bytes.boxed()
 }
 
-/// Lines of an answer as they come, without their ends.
+/// Streams the lines of an answer, without their newlines.
 pub(crate) fn text_lines(
     response: Response<Incoming>,
 ) -> impl Stream<Item = io::Result<String>> + Send + Unpin + use<> {

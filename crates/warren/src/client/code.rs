@@ -8,7 +8,7 @@ use sandbox::{ContextName, Error, ErrorKind};
 use super::Client;
 use crate::error::CommandResult;
 
-/// Longest output that is read into memory.
+/// Largest output that is read into memory.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 impl Client {
@@ -21,7 +21,7 @@ impl Client {
         self.post_json(self.of(sandbox, &["code"]), request).await
     }
 
-    /// Something that code showed, in one of its forms.
+    /// Something that code displayed, in one of its forms.
     pub(crate) async fn code_output(
         &self,
         sandbox: &str,

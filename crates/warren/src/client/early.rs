@@ -1,4 +1,4 @@
-//! A stream whose other end may answer before it took everything.
+//! A stream whose other end may answer before it has read everything.
 
 use std::{
     io,
@@ -12,13 +12,13 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// How long an answer is waited for once nothing can be sent any more. One that was given is there already; who closes
-/// without one is noticed at once. So this only ends what neither answers nor closes.
+/// How long to wait for an answer once nothing more can be sent. An answer that was sent is there already, and a closed
+/// connection is noticed at once; so this only ends connections that neither answer nor close.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// Keeps a failed write back while there may be something to read. A daemon that refuses an upload answers and closes while
-/// the rest is still being sent; the write that fails then is no news, and must not hide the answer that tells why. No later
-/// write is tried, and no more of the upload is taken from where it comes from.
+/// Holds back a failed write while there may be something to read. A daemon that refuses an upload answers and closes
+/// while the rest is still being sent; the failed write must not hide the answer that says why. After it, nothing more
+/// is written, and nothing more of the upload is read from its source.
 #[derive(Debug)]
 pub(super) struct Early<S> {
     stream: S,
@@ -61,7 +61,7 @@ impl<S: AsyncWrite + Unpin> Early<S> {
     }
 }
 
-/// Whether an error says that the other end takes no more.
+/// Whether an error means that the other end accepts no more data.
 fn is_closed(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
@@ -124,7 +124,7 @@ mod tests {
         Request::post("/").header("host", "warren").body(body).unwrap()
     }
 
-    /// Takes a little, then nothing; its answer can be read only once a write has failed.
+    /// Accepts a little, then nothing; its answer can be read only once a write has failed.
     #[derive(Debug, Default)]
     struct Refusing {
         n_writes: usize,
@@ -185,7 +185,7 @@ mod tests {
     #[tokio::test]
     async fn who_takes_nothing_and_says_nothing_is_not_waited_for_for_ever() {
         let (near, far) = UnixStream::pair().unwrap();
-        // It takes no more, and yet does not close.
+        // It accepts no more data, but does not close.
         rustix::net::shutdown(&far, rustix::net::Shutdown::Read).unwrap();
         let mut near = Early { answer_time: Duration::from_millis(1), ..Early::new(near) };
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! The log of an exec, read to its end through whatever happens to the connection.
+//! Reads the log of an exec to its end, even if connections break.
 
 use std::{collections::VecDeque, io};
 
@@ -11,11 +11,11 @@ use sandbox::{Error, ErrorKind, ExecId, SandboxId};
 use super::{Client, Target, call::byte_stream};
 use crate::error::{CommandError, CommandResult};
 
-/// Connections that may break one after the other without a single entry between them.
+/// How many connections may break in a row without a single entry between them.
 const MAX_BREAKS: u32 = 5;
 
-/// A cursor over an exec's log. When the daemon stops in the middle, the cursor finds (or starts) the next one and goes on
-/// where it was.
+/// A cursor over an exec's log. If the daemon stops in the middle, the cursor finds (or starts) the next one and
+/// continues where it was.
 pub(crate) struct EntryStream {
     client: Client,
     sandbox: SandboxId,
@@ -45,7 +45,7 @@ impl EntryStream {
         }
     }
 
-    /// The next entries, all that have arrived; none at the end.
+    /// All entries that have arrived; none at the end of the log.
     pub(crate) async fn next_batch(&mut self) -> CommandResult<Vec<Entry>> {
         while self.ready.is_empty() {
             if self.has_ended {
@@ -61,7 +61,7 @@ impl EntryStream {
             self.buffer.clear();
             match self.open().await {
                 Ok(stream) => self.stream = Some(stream.boxed()),
-                // The daemon died under the request; the next try finds or starts another.
+                // The daemon died during the request; the next attempt finds or starts another.
                 Err(error) if error.kind() == Some(ErrorKind::Unavailable) && self.breaks < MAX_BREAKS => {
                     self.breaks += 1;
                     return Ok(());
@@ -90,7 +90,7 @@ impl EntryStream {
 
     fn take_frames(&mut self) -> CommandResult<()> {
         let entries = decode_frames(&mut self.buffer).map_err(|error| {
-            Error::new(ErrorKind::Internal, "the daemon's answer is not what this command knows")
+            Error::new(ErrorKind::Internal, "the daemon sent an answer that this command does not understand")
                 .with_source(error)
         })?;
         for entry in entries {
@@ -103,7 +103,7 @@ impl EntryStream {
         Ok(())
     }
 
-    /// The answer ended. Without `follow` that is the end; with it, a daemon on its way out says so like this.
+    /// The answer ended. Without `follow` that is the end of the log; with it, the daemon is shutting down.
     fn ended(&mut self) -> CommandResult<()> {
         if !self.follow {
             self.has_ended = true;
@@ -118,11 +118,11 @@ impl EntryStream {
         if self.breaks <= MAX_BREAKS {
             return Ok(());
         }
-        let message = format!("the output of {} cannot be read to its end", self.exec);
+        let message = format!("could not read all output of {}", self.exec);
         Err(CommandError::from(
             Error::new(ErrorKind::Unavailable, message)
                 .with_source(error)
-                .with_hint(format!("`warren logs {} {}` reads it again.", self.sandbox, self.exec)),
+                .with_hint(format!("Read it again with `warren logs {} {}`.", self.sandbox, self.exec)),
         ))
     }
 }

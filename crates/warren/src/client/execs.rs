@@ -17,7 +17,7 @@ impl Client {
         Ok(result.exec)
     }
 
-    /// Runs to the end; the answer holds the output, capped.
+    /// Runs a command to its end; the answer holds the output, up to a limit.
     pub(crate) async fn exec_and_wait(
         &self,
         sandbox: &str,
@@ -43,7 +43,7 @@ impl Client {
         self.get(self.of(sandbox, &["execs", exec, "wait"]).maybe("timeoutMs", millis(timeout))).await
     }
 
-    /// Feeds stdin until the bytes end, which closes it.
+    /// Streams bytes to stdin, and closes it when they end.
     pub(crate) async fn feed_stdin(
         &self,
         sandbox: &str,

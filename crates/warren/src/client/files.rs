@@ -10,7 +10,7 @@ use hyper::Method;
 use super::{Client, Target};
 use crate::error::CommandResult;
 
-/// Whose files are meant.
+/// The owner of the files: a sandbox or a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Within<'a> {
     Sandbox(&'a str),
@@ -43,7 +43,7 @@ impl Client {
         self.route_of(within, what).with("path", path)
     }
 
-    /// Fails where there is none such.
+    /// Fails if the path does not exist.
     pub(crate) async fn check_there(&self, within: Within<'_>) -> CommandResult<()> {
         match within {
             Within::Sandbox(sandbox) => self.inspect(sandbox).await.map(drop),
@@ -59,7 +59,7 @@ impl Client {
         self.get(self.files_of(within.into(), "stat", path).with("follow", true)).await
     }
 
-    /// As `stat`, of a link itself.
+    /// Like `stat`, but of a link itself.
     pub(crate) async fn look(&self, within: Within<'_>, path: &str) -> CommandResult<v1::FileEntry> {
         self.get(self.files_of(within, "stat", path)).await
     }
@@ -85,7 +85,7 @@ impl Client {
         self.post_json_quiet(self.route_of(within, "remove"), &body).await
     }
 
-    /// An address of a file for a browser.
+    /// A link to a file, for a browser.
     pub(crate) async fn link(&self, sandbox: &str, body: &v1::LinkRequest) -> CommandResult<v1::Link> {
         self.post_json(self.of(sandbox, &["links"]), body).await
     }
@@ -98,7 +98,7 @@ impl Client {
         self.download(self.files_of(within, "content", path)).await
     }
 
-    /// In a volume, directories that are missing on the way are made.
+    /// In a volume, missing parent directories are created.
     pub(crate) async fn write_file<'a>(
         &self,
         within: impl Into<Within<'a>>,

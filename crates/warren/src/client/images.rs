@@ -19,7 +19,7 @@ impl Client {
         self.get(Target::new(&["images", image])).await
     }
 
-    /// What the pull tells, line by line.
+    /// The events of the pull, line by line.
     pub(crate) async fn pull_image(
         &self,
         request: &v1::PullRequest,

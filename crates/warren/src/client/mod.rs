@@ -1,6 +1,6 @@
 //! The daemon's API as typed calls: HTTP over its Unix socket.
 //!
-//! Connections are kept and used again; a request that must run beside a stream simply opens another one.
+//! Connections are reused; a request that must run beside a stream opens another one.
 
 mod builds;
 mod call;

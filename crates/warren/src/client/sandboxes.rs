@@ -16,14 +16,14 @@ pub(super) fn millis(span: Option<Duration>) -> Option<u128> {
 }
 
 impl Client {
-    /// Of one sandbox, in the namespace that the command was given.
+    /// The path of one sandbox, in the namespace that the command was given.
     pub(super) fn of(&self, sandbox: &str, tail: &[&str]) -> Target {
         let mut segments = vec!["sandboxes", sandbox];
         segments.extend(tail);
         Target::new(&segments).maybe("namespace", self.namespace())
     }
 
-    /// As `create`, and shows how the pull of its image goes on, where there may be one.
+    /// Like `create`, but also shows the progress of the image's pull, if there is one.
     pub(crate) async fn create_showing(&self, spec: &SandboxSpec, show: Show) -> CommandResult<v1::Sandbox> {
         if spec.image.is_host() {
             return self.create(spec).await;
@@ -32,7 +32,8 @@ impl Client {
         match pulls::follow(lines, show).await? {
             v1::PullEvent::Created { sandbox } => Ok(*sandbox),
             _ => {
-                Err(Error::new(ErrorKind::Internal, "the daemon pulled an image and made no sandbox").into())
+                Err(Error::new(ErrorKind::Internal, "the daemon pulled the image but created no sandbox")
+                    .into())
             }
         }
     }
@@ -41,7 +42,7 @@ impl Client {
         self.post_json(Target::new(&["sandboxes"]), spec).await
     }
 
-    /// `filters` are pairs as the API takes them: `state`, `label`, `name`.
+    /// `filters` are pairs with the API's keys: `state`, `label`, `name`.
     pub(crate) async fn list(&self, filters: &[(String, String)]) -> CommandResult<Vec<v1::Sandbox>> {
         let mut target = Target::new(&["sandboxes"]).maybe("namespace", self.namespace());
         for (key, value) in filters {
@@ -73,7 +74,7 @@ impl Client {
         self.post(self.of(sandbox, &[verb]).maybe("graceMs", millis(grace))).await
     }
 
-    /// Takes no new commands, lets the running ones end, then stops.
+    /// Accepts no new commands, lets running ones finish, then stops.
     pub(crate) async fn drain_sandbox(
         &self,
         sandbox: &str,

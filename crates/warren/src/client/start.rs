@@ -1,7 +1,7 @@
-//! Finding the daemon, or starting one.
+//! Finds the daemon, or starts one.
 //!
-//! A started daemon tells on its stdout that it is ready, or why it is not. Several commands may start one at the same time:
-//! the lock on the data directory lets one live, and the others connect to that one.
+//! A started daemon reports on its stdout that it is ready, or why it is not. Several commands may start one at the
+//! same time: only one can lock the data directory, and the other commands connect to that one.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -23,17 +23,17 @@ use tokio::{
 use super::transport::unreachable;
 use crate::{arguments, daemon::Readiness, directories::Directories, env};
 
-/// How long a command waits for a daemon that starts, or for one that is on its way out.
+/// How long a command waits for a daemon that is starting or shutting down.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Shortest and longest pause between two looks for a daemon that someone else is starting, or that is on its way out.
+/// Shortest and longest pause between two checks for a daemon that someone else is starting, or that is shutting down.
 const MIN_RETRY: Duration = Duration::from_millis(5);
 const MAX_RETRY: Duration = Duration::from_millis(250);
 /// A log larger than this is set aside when the next daemon starts.
 const MAX_LOG_BYTES: u64 = 8 * 1024 * 1024;
-/// Longest line that a starting daemon may say.
+/// Longest line that a starting daemon may print.
 const MAX_READY_BYTES: u64 = 64 * 1024;
 
-/// Whether a daemon is started when none answers.
+/// Whether to start a daemon if none answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartMode {
     IfNeeded,
@@ -47,7 +47,7 @@ pub(crate) struct ClientOptions {
     pub(crate) start: StartMode,
 }
 
-/// Connects, starting a daemon where there is none.
+/// Connects, and starts a daemon if there is none.
 pub(super) async fn reach(options: &ClientOptions, socket: &Path) -> Result<UnixStream> {
     let deadline = Instant::now() + PATIENCE;
     let mut retry = MIN_RETRY;
@@ -77,7 +77,7 @@ pub(super) async fn reach(options: &ClientOptions, socket: &Path) -> Result<Unix
     }
 }
 
-/// Starts this same program as a daemon and waits for its first word.
+/// Starts this same program as a daemon and waits for its first message.
 async fn start(directories: &Directories, deadline: Instant) -> Result<Readiness> {
     let failed = |what: &str, error: io::Error| {
         Error::new(ErrorKind::Unavailable, format!("could not start the daemon: {what}: {error}"))
@@ -87,10 +87,10 @@ async fn start(directories: &Directories, deadline: Instant) -> Result<Readiness
     let program = std::env::current_exe().map_err(|error| failed("its program", error))?;
     let idle_exit = env::text(env::IDLE_EXIT).unwrap_or_else(|| "10m".to_owned());
     arguments::duration(&idle_exit)
-        .map_err(|error| Error::invalid(format!("{} is wrong: {error}", env::IDLE_EXIT)))?;
+        .map_err(|error| Error::invalid(format!("invalid {}: {error}", env::IDLE_EXIT)))?;
     let mut daemon = Command::new(program)
-        // Every sandbox can read the words of the command that its first process came from, though not its variables:
-        // where things are on this machine is not theirs to know.
+        // Every sandbox can read the arguments of the command that its first process came from, though not its
+        // environment; so paths of this machine go into the environment.
         .arg0("warren")
         .env(env::HOME_DIRECTORY, &directories.home)
         .env(env::RUN_DIRECTORY, &directories.run)
@@ -109,24 +109,24 @@ async fn first_word(daemon: &mut Child, directories: &Directories, deadline: Ins
     if let Some(stdout) = daemon.stdout.take() {
         let mut reader = BufReader::new(stdout.take(MAX_READY_BYTES));
         match timeout_at(deadline, reader.read_line(&mut line)).await {
-            // What cannot be read is as good as silence.
+            // A message that cannot be parsed counts as none.
             Ok(read) => drop(read),
             Err(_elapsed) => return Err(not_ready(directories, daemon.id())),
         }
     }
     serde_json::from_str(&line).map_err(|_silent| {
-        let message = "the daemon ended before it was ready";
+        let message = "the daemon exited before it was ready";
         Error::new(ErrorKind::Unavailable, message)
-            .with_hint(format!("Its last words are in {}.", directories.log().display()))
+            .with_hint(format!("Its log is in {}.", directories.log().display()))
     })
 }
 
-/// It lives, and may still come: the next command finds it then.
+/// The daemon is alive and may still become ready; the next command will find it.
 fn not_ready(directories: &Directories, pid: Option<u32>) -> Error {
     let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
     let message = format!("the daemon{pid} is not ready after {} s", PATIENCE.as_secs());
     Error::new(ErrorKind::TimedOut, message)
-        .with_hint(format!("It is still starting; what it does is in {}.", directories.log().display()))
+        .with_hint(format!("It is still starting; its log is in {}.", directories.log().display()))
 }
 
 fn open_log(path: &Path) -> io::Result<File> {
@@ -154,7 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_daemon_that_is_slow_is_not_called_dead() {
-        // Says nothing while its stdin is open.
+        // Prints nothing while its stdin is open.
         let (pid, error) = word_of("cat", Instant::now()).await;
         assert!(error.to_string().contains(&format!("pid {}", pid.unwrap())), "{error}");
         assert!(error.to_string().contains("not ready after 20 s"), "{error}");

@@ -1,4 +1,4 @@
-//! Paths and queries of requests, safely put together.
+//! Builds paths and queries of requests safely.
 
 use std::fmt::{Display, Write as _};
 
@@ -10,7 +10,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Begins with `/v1`; each segment may be any text.
+    /// Starts with `/v1`; each segment may be any text.
     pub(crate) fn new(segments: &[&str]) -> Self {
         let mut text = "/v1".to_owned();
         for segment in segments {

@@ -50,7 +50,7 @@ struct Kept {
 }
 
 impl Client {
-    /// Connects to the daemon, and starts one if the options allow and none answers.
+    /// Connects to the daemon; starts one if none answers and the options allow it.
     pub(crate) async fn connect(options: ClientOptions) -> Result<Self> {
         let socket = options.directories.socket()?;
         let client = Self { shared: Arc::new(Shared { options, socket, kept: Mutex::default() }) };
@@ -93,19 +93,19 @@ impl Client {
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(Early::new(stream))).await.map_err(broken)?;
         tokio::spawn(async move {
-            // Its requests learn what went wrong; nobody else needs to.
+            // Its requests report what went wrong.
             connection.with_upgrades().await.ok();
         });
-        // Its task must have run once before it counts as free.
+        // The connection's task must run once before it counts as free.
         sender.ready().await.map_err(broken)?;
         Ok(sender)
     }
 
-    /// Sends a request and returns the answer's head; the body is read from it. A kept connection that turns out to be dead
-    /// before the request left is replaced once.
+    /// Sends a request and returns the head of the answer, from which the body is read. If a kept connection turns out
+    /// to be dead before the request was sent, it is replaced once.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>> {
         let mut request = request;
-        // A connection whose answer was just read to its end is free once its task has noticed.
+        // A connection whose answer was just read to its end becomes free once its task notices.
         tokio::task::yield_now().await;
         if let Some(mut sender) = self.free() {
             match sender.try_send_request(request).await {
@@ -141,13 +141,13 @@ impl Client {
             let ours = frontends::http::SERVER_NAME;
             let pid = daemon.and_then(|daemon| daemon.pid).map_or("<pid>".to_owned(), |pid| pid.to_string());
             output::warn(&format!(
-                "the daemon is {theirs}, this command is {ours}; `kill {pid}` ends it and the next command starts a new one"
+                "the daemon has version {theirs}, this command {ours}; `kill {pid}` lets the next command start a new one"
             ));
         }
     }
 }
 
-/// Who listens there. A socket in a shared directory could be anyone's.
+/// The process that listens on the socket. A socket in a shared directory could be anyone's.
 fn identify(stream: &UnixStream, socket: &Path) -> Result<DaemonIdentity> {
     let peer = stream.peer_cred().map_err(|error| unreachable(socket, error))?;
     let own = rustix::process::geteuid().as_raw();
@@ -161,11 +161,11 @@ fn identify(stream: &UnixStream, socket: &Path) -> Result<DaemonIdentity> {
 
 pub(super) fn unreachable(socket: &Path, error: io::Error) -> Error {
     let message = format!("could not reach the daemon at {}: {error}", socket.display());
-    Error::new(ErrorKind::Unavailable, message).with_hint("`warren doctor` tells what is wrong.")
+    Error::new(ErrorKind::Unavailable, message).with_hint("`warren doctor` shows what is wrong.")
 }
 
 pub(super) fn broken(error: hyper::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "the connection to the daemon broke")
+    Error::new(ErrorKind::Unavailable, "lost the connection to the daemon")
         .with_source(error)
         .with_hint("If the daemon was stopped, the next command starts it again.")
 }

@@ -6,7 +6,7 @@ use super::{Client, Target};
 use crate::error::CommandResult;
 
 impl Client {
-    /// Of one volume, in the namespace that the command was given.
+    /// The path of one volume, in the namespace that the command was given.
     pub(super) fn of_volume(&self, volume: &str, tail: &[&str]) -> Target {
         let mut segments = vec!["volumes", volume];
         segments.extend(tail);
@@ -30,7 +30,7 @@ impl Client {
         self.delete(self.of_volume(volume, &[])).await
     }
 
-    /// In this namespace, whatever the command was given.
+    /// Like the above, but in this namespace, not the command's.
     pub(crate) async fn remove_volume_of(&self, volume: &v1::Volume) -> CommandResult<()> {
         let target = Target::new(&["volumes", volume.name.as_str()]).with("namespace", &volume.namespace);
         self.delete(target).await

@@ -7,23 +7,23 @@ use sandbox::Call;
 use super::Context;
 use crate::{error::CommandResult, output};
 
-/// Show who called what, when, and how it went
+/// Show who called what, when, and the outcome
 ///
-/// Every call of an MCP tool, every REST request that changes something, and every one that was refused; without
-/// --since-number the last ones. With --json each is a line.
+/// The audit records every MCP tool call, every REST request that changes something, and every refused request. Shows
+/// the latest entries unless --since-number is given. With --json, prints one JSON object per line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren audit
   warren audit --who ci --limit 20
   warren audit --since-number 1 --limit 10000 --json")]
 pub(crate) struct Args {
-    /// Begin with this call
+    /// Start with this entry
     #[arg(long, value_name = "N", visible_alias = "from")]
     since_number: Option<u64>,
-    /// At most so many
+    /// Maximum number of entries
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
-    /// Only calls of this caller: its name as in the table, or the label or id of its key
+    /// Only calls by this caller: its name as shown in the table, or the label or id of its key
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
 }
@@ -33,7 +33,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let calls = client.calls(args.since_number, Some(args.limit), args.who.as_deref()).await?.calls;
     if let Some(who) = args.who.as_deref().filter(|_| calls.is_empty()) {
         output::warn(&format!(
-            "no call of a caller {who:?} is in the audit; `warren key list` shows labels and ids of keys"
+            "the audit has no calls by {who:?}; `warren key list` shows the labels and ids of keys"
         ));
     }
     if context.json {

@@ -26,13 +26,14 @@ use crate::{
     output,
 };
 
-/// Bytes of a context read from stdin at once.
+/// Bytes of a build context read from stdin at once.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Build an image from a Dockerfile
 ///
-/// Every instruction that changes files runs in a sandbox. RUN reaches the package indexes of pip, npm and apt, and no other
-/// network. What .dockerignore names stays here. A layer that an earlier build made from the same things is used again.
+/// Every instruction that changes files runs in a sandbox. RUN can reach the package indexes of pip, npm and apt, and
+/// no other network. Files matched by .dockerignore are not sent. Layers of earlier builds are reused if their inputs
+/// match.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren build -t team/app .
@@ -40,34 +41,34 @@ const PIECE_BYTES: usize = 256 * 1024;
   warren build -f deploy/Dockerfile -t web src
   tar c -C src . | warren build -t web -")]
 pub(crate) struct Args {
-    /// Name of the image; may be given several times
+    /// Name of the image; may be repeated
     #[arg(long, short = 't', value_name = "NAME")]
     tag: Vec<String>,
-    /// Where the Dockerfile is; PATH/Dockerfile when absent
+    /// Path of the Dockerfile [default: PATH/Dockerfile]
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
-    /// A value for an ARG; NAME alone takes it from the environment
+    /// Value for an ARG; NAME alone takes the value from the environment
     #[arg(long, value_name = "NAME=VALUE")]
     build_arg: Vec<String>,
-    /// The stage to build; the last one when absent
+    /// Stage to build [default: the last one]
     #[arg(long, value_name = "STAGE")]
     target: Option<String>,
-    /// Make every layer anew
+    /// Do not use cached layers
     #[arg(long)]
     no_cache: bool,
-    /// Ask registries for the images of FROM, also for those that are here
+    /// Check registries for newer versions of the images in FROM
     #[arg(long)]
     pull: bool,
-    /// What RUN reaches: package indexes (default), or nothing (none)
+    /// What RUN can reach: package indexes (default) or nothing (none)
     #[arg(long, value_name = "NETWORK", value_parser = ["default", "none"])]
     network: Option<String>,
-    /// Give up after this long; 1h
+    /// Give up after this long [default: 1h]
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     timeout: Option<Duration>,
-    /// Show only how it ended
+    /// Print only the result
     #[arg(long, short)]
     quiet: bool,
-    /// The directory of the context, or - for a tar on stdin
+    /// Build context: a directory, or - for a tar on stdin
     #[arg(value_name = "PATH|-")]
     path: PathBuf,
 }
@@ -82,12 +83,12 @@ enum Line {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let trouble = Trouble::default();
     let built = build(context, args, &trouble).await;
-    // Why the stream to the daemon broke says more than that it did.
-    built.map_err(|error| trouble.told().map_or(error, CommandError::from))
+    // The reason why the stream broke tells more than the fact that it did.
+    built.map_err(|error| trouble.error().map_or(error, CommandError::from))
 }
 
 async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResult {
-    // First of all, since a daemon that is started makes its directories.
+    // Before a daemon starts, because it creates its directories.
     let client = context.client().await?;
     let (dockerfile, bytes) = context_of(context, &args, trouble)?;
     let mut target = Target::new(&["images", "build"]).with("dockerfile", dockerfile);
@@ -97,7 +98,7 @@ async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResul
     for argument in &args.build_arg {
         let value = match argument.split_once('=') {
             Some(_) => argument.clone(),
-            // One that is not set stays what the Dockerfile says.
+            // An unset variable keeps the Dockerfile's default.
             None => match std::env::var(argument) {
                 Ok(value) => format!("{argument}={value}"),
                 Err(_unset) => continue,
@@ -122,7 +123,7 @@ async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResul
         match serde_json::from_str(&line).map_err(io::Error::other)? {
             Line::Failed(ErrorBody { error: detail }) => {
                 show.end();
-                return Err(CommandError::told(detail));
+                return Err(CommandError::from_daemon(detail));
             }
             Line::Told(event) => {
                 if context.json {
@@ -141,14 +142,14 @@ async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResul
             }
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, "the daemon ended before the build did")
-        .with_hint("Build again: layers that were made are kept.")
+    Err(Error::new(ErrorKind::Unavailable, "the daemon stopped before the build finished")
+        .with_hint("Run the build again; finished layers are kept.")
         .into())
 }
 
 type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 
-/// Where the Dockerfile is in the context, and the context.
+/// The Dockerfile's path in the context, and the context.
 fn context_of(context: &Context, args: &Args, trouble: &Trouble) -> CommandResult<(String, ByteStream)> {
     if args.path == Path::new("-") {
         let dockerfile =
@@ -160,7 +161,7 @@ fn context_of(context: &Context, args: &Args, trouble: &Trouble) -> CommandResul
     let directory = resolve(&args.path)?;
     if !directory.is_dir() {
         return Err(Error::invalid(format!("{} is not a directory", args.path.display()))
-            .with_hint("Name the directory of the context, or - for a tar on stdin.")
+            .with_hint("Give a directory, or - for a tar on stdin.")
             .into());
     }
     let file = resolve(&args.file.clone().unwrap_or_else(|| directory.join("Dockerfile")))?;

@@ -13,20 +13,20 @@ use sandbox::{CellSpec, ContextName, Error, ExecSpec, Language, MAX_CODE_BYTES};
 use super::Context;
 use crate::{
     arguments,
-    cells::{self, Place, PlaceArgs, Plots, PlotsArgs, Screen},
+    cells::{self, CodeSandbox, CodeSandboxArgs, Plots, PlotsArgs, Screen},
     error::{CommandResult, io_failure},
     output, terminal,
 };
 
-/// A sandbox for one piece of code is removed after idling this long, should this command die first.
+/// If this command dies, the daemon removes its temporary sandbox after it idles this long.
 const ORPHAN_IDLE: Duration = Duration::from_secs(300);
 
 /// Run code in a sandbox
 ///
-/// Output comes as it is printed, then the value of the last expression. In a sandbox that is there, variables are those of
-/// the code before: python, javascript, typescript and bash keep them. Ctrl-C interrupts the code and keeps its variables,
-/// a second one kills the interpreter. The exit code is the code's: 1 for an exception, n for exit(n), 130 when interrupted,
-/// 124 when its time was up.
+/// Prints output as it comes, then the value of the last expression. In an existing sandbox, python, javascript,
+/// typescript and bash keep variables from earlier runs. Ctrl-C interrupts the code and keeps its variables; a second
+/// Ctrl-C kills the interpreter. The exit code is that of the code: 1 for an exception, n for exit(n), 130 if
+/// interrupted, 124 if it timed out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren code python -c '6 * 7'
@@ -34,21 +34,21 @@ const ORPHAN_IDLE: Duration = Duration::from_secs(300);
   echo 'ls | wc -l' | warren code bash -
   warren code python plot.py --save-plots plots")]
 pub(crate) struct Args {
-    /// python, javascript (node), typescript, bash; ruby, perl and others where the sandbox has them
+    /// python, javascript (node), typescript, bash; ruby, perl and others if the sandbox has them
     #[arg(value_name = "LANGUAGE")]
     language: String,
-    /// File of this machine with the code; - is stdin
+    /// File on this machine with the code, or - for stdin
     #[arg(conflicts_with = "code")]
     file: Option<PathBuf>,
     /// The code itself
     #[arg(long, short = 'c')]
     code: Option<String>,
     #[command(flatten)]
-    place: PlaceArgs,
-    /// Whose variables it shares: those of the language when absent
+    target: CodeSandboxArgs,
+    /// Context whose variables the code uses [default: the language's own]
     #[arg(long, value_name = "NAME")]
     context: Option<ContextName>,
-    /// Interrupt it after this long; the exit code is then 124
+    /// Interrupt the code after this long; the exit code is then 124
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     timeout: Option<Duration>,
     #[command(flatten)]
@@ -58,13 +58,13 @@ pub(crate) struct Args {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let code = code(&args)?;
     let plots = args.plots.open()?;
-    let place = args.place.open(context, ORPHAN_IDLE).await?;
+    let target = args.target.open(context, ORPHAN_IDLE).await?;
     let ran = if context.json {
-        run_captured(&place, &args, code, plots).await
+        run_captured(&target, &args, code, plots).await
     } else {
-        run_shown(&place, &args, code, plots).await
+        run_shown(&target, &args, code, plots).await
     };
-    place.close().await;
+    target.close().await;
     ran
 }
 
@@ -78,14 +78,16 @@ fn code(args: &Args) -> CommandResult<String> {
         (None, Some(_)) => read(io::stdin().lock(), Path::new("stdin"))?,
         (None, None) if !terminal::stdin_is_terminal() => read(io::stdin().lock(), Path::new("stdin"))?,
         (None, None) => {
-            let hint =
-                format!("Give a file, or -c CODE; `warren repl {}` takes line by line.", args.language);
+            let hint = format!(
+                "Give a file or -c CODE, or use `warren repl {}` to type it line by line.",
+                args.language
+            );
             return Err(Error::invalid("there is no code to run").with_hint(hint).into());
         }
     };
     String::from_utf8(bytes).map_err(|error| {
         let position = error.utf8_error().valid_up_to();
-        Error::invalid(format!("the code is not UTF-8 text: byte {position} is wrong")).into()
+        Error::invalid(format!("the code is not UTF-8 text: invalid byte at position {position}")).into()
     })
 }
 
@@ -99,7 +101,7 @@ fn read(source: impl Read, name: &Path) -> CommandResult<Vec<u8>> {
     if bytes.len() > MAX_CODE_BYTES {
         let message = format!("{} is longer than {MAX_CODE_BYTES} bytes", name.display());
         return Err(Error::invalid(message)
-            .with_hint("Copy it into the sandbox with `warren cp`, and run it there with `warren exec`.")
+            .with_hint("Copy it into the sandbox with `warren cp` and run it with `warren exec`.")
             .into());
     }
     Ok(bytes)
@@ -116,18 +118,23 @@ fn spec(args: &Args, language: Language, code: String) -> CommandResult<ExecSpec
     Ok(spec)
 }
 
-async fn run_shown(place: &Place, args: &Args, code: String, plots: Option<Plots>) -> CommandResult {
-    let language = cells::language(place, &args.language).await?;
+async fn run_shown(target: &CodeSandbox, args: &Args, code: String, plots: Option<Plots>) -> CommandResult {
+    let language = cells::language(target, &args.language).await?;
     let spec = spec(args, language, code)?;
     let mut screen = Screen::new(plots);
-    let ended = cells::run(place, &spec, &mut screen).await?;
-    match cells::refusal(place, language, &ended).await {
+    let ended = cells::run(target, &spec, &mut screen).await?;
+    match cells::refusal(target, language, &ended).await {
         Some(error) => Err(error.into()),
         None => Ok(cells::conclude(&ended, &screen)),
     }
 }
 
-async fn run_captured(place: &Place, args: &Args, code: String, plots: Option<Plots>) -> CommandResult {
+async fn run_captured(
+    target: &CodeSandbox,
+    args: &Args,
+    code: String,
+    plots: Option<Plots>,
+) -> CommandResult {
     let request = v1::CodeRequest {
         code,
         language: Some(args.language.clone()),
@@ -139,22 +146,22 @@ async fn run_captured(place: &Place, args: &Args, code: String, plots: Option<Pl
         request_id: None,
         track_files: None,
     };
-    let ran = place.client.run_code(&place.sandbox, &request).await?;
+    let ran = target.client.run_code(&target.sandbox, &request).await?;
     if let Some(mut plots) = plots {
         let exec = &ran.result.exec_session_id;
         for shown in &ran.result.outputs {
-            save(place, exec, shown, &mut plots).await?;
+            save(target, exec, shown, &mut plots).await?;
         }
     }
     output::json(&ran)?;
     Ok(ExitCode::from(u8::try_from(ran.result.exit_code).unwrap_or(1)))
 }
 
-/// Pictures do not stand in the answer; they are fetched.
-async fn save(place: &Place, exec: &str, shown: &Output, plots: &mut Plots) -> CommandResult<()> {
+/// The answer does not include pictures; they are fetched separately.
+async fn save(target: &CodeSandbox, exec: &str, shown: &Output, plots: &mut Plots) -> CommandResult<()> {
     let found = shown.mime_types.iter().find_map(|mime| Some((mime, cells::ending_of(mime)?)));
     if let Some((mime, ending)) = found {
-        let bytes = place.client.code_output(&place.sandbox, exec, shown.number, mime).await?.to_vec();
+        let bytes = target.client.code_output(&target.sandbox, exec, shown.number, mime).await?.to_vec();
         plots.save(&cells::Picture { ending, bytes })?;
     }
     Ok(())

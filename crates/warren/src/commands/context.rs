@@ -10,10 +10,10 @@ use sandbox::ContextName;
 use super::Context;
 use crate::{arguments, error::CommandResult, output};
 
-/// Interpreters that keep variables between pieces of code
+/// Manage contexts: interpreters that keep variables between pieces of code
 ///
-/// Each language has one of its own in every sandbox, made when code first runs. More of them keep variables apart; a fork
-/// goes on with the same variables (python only).
+/// Every sandbox has one context per language, created when code first runs. Create more to keep variables apart, or
+/// fork one to start from the same variables (python only).
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_subcommand = true,
@@ -48,7 +48,7 @@ struct LsArgs {
     sandbox: String,
 }
 
-/// Start an interpreter and print its context's name
+/// Start an interpreter and print the name of its context
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren context create dev python
@@ -58,10 +58,10 @@ struct CreateArgs {
     sandbox: String,
     /// python, javascript (node) or bash
     language: String,
-    /// Made up when absent
+    /// Name of the context [default: generated]
     #[arg(long)]
     name: Option<ContextName>,
-    /// Variable of its environment
+    /// Environment variable
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
     /// Working directory
@@ -72,7 +72,7 @@ struct CreateArgs {
     user: Option<String>,
 }
 
-/// Forget a context's variables; code that runs in it is killed
+/// Forget a context's variables and kill code running in it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren context reset dev python")]
@@ -83,7 +83,7 @@ struct OneArgs {
     context: ContextName,
 }
 
-/// End contexts, with whatever runs in them
+/// Remove contexts and kill code running in them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren context rm dev attempt")]
@@ -95,9 +95,9 @@ struct RmArgs {
     contexts: Vec<ContextName>,
 }
 
-/// Branch a context: both go on with the same variables, and then apart
+/// Fork a context: the copy starts with the same variables
 ///
-/// Threads, connections and files that both would share are a reason to refuse.
+/// Refused if the context has threads, connections or open files that both would share.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren context fork dev python --into attempt
@@ -107,10 +107,10 @@ struct ForkArgs {
     sandbox: String,
     /// Name of the context
     context: ContextName,
-    /// Name of the branch; made up when absent
+    /// Name of the fork [default: generated]
     #[arg(long, value_name = "NAME")]
     into: Option<ContextName>,
-    /// In spite of what would be refused, which then is a warning
+    /// Fork anyway, and print a warning instead
     #[arg(long)]
     force: bool,
 }

@@ -13,10 +13,11 @@ use crate::{
     output,
 };
 
-/// Copy files and directories into a sandbox or out of one
+/// Copy files and directories into or out of a sandbox
 ///
-/// One side is SANDBOX:PATH. A directory that is there receives the source; DIR/. means what is in DIR. `-` is a tar stream on
-/// stdin or stdout. What comes out belongs to you; setuid bits and devices stay inside.
+/// One side is SANDBOX:PATH. If the destination is an existing directory, the source is copied into it; DIR/. means the
+/// contents of DIR. `-` is a tar stream on stdin or stdout. Files copied out belong to you, without setuid bits;
+/// devices are skipped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren cp notes.txt dev:/root/
@@ -28,13 +29,13 @@ pub(crate) struct Args {
     source: Endpoint,
     /// PATH, SANDBOX:PATH, or -
     destination: Endpoint,
-    /// Copy what a link inside points to, instead of the link
+    /// Follow symbolic links in the sandbox instead of copying the links
     #[arg(long, short = 'L')]
     follow_link: bool,
-    /// Keep the owners of a tar stream
+    /// Keep the file owners of a tar stream
     #[arg(long)]
     keep_ids: bool,
-    /// Show no progress
+    /// Do not show progress
     #[arg(long, short)]
     quiet: bool,
 }
@@ -65,7 +66,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         }
         (Endpoint::Inside { .. }, Endpoint::Inside { .. }) => {
             return Err(Error::invalid("both sides are sandboxes")
-                .with_hint("Pipe one into the other: warren cp a:/x - | warren cp - b:/")
+                .with_hint("Use a pipe: warren cp a:/x - | warren cp - b:/")
                 .into());
         }
         (Endpoint::Local(_) | Endpoint::Stream, Endpoint::Local(_) | Endpoint::Stream) => {
@@ -75,7 +76,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         }
     };
     progress.finish();
-    // With a stream on stdout there is no room for words.
+    // With the stream on stdout, nothing else may be printed there.
     if context.json && args.destination != Endpoint::Stream {
         output::json(&Copied { bytes })?;
     }

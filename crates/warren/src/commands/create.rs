@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::Context;
 use crate::{arguments::SandboxArgs, error::CommandResult, output, pulls::Show};
 
-/// Make a sandbox and leave it running
+/// Create a sandbox and leave it running
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren create --name dev --memory 2g --ttl 8h

@@ -12,9 +12,9 @@ use serde::Serialize;
 use super::Context;
 use crate::{client::Client, error::CommandResult, output};
 
-/// Show what images, sandboxes, snapshots and volumes take on disk
+/// Show the disk usage of images, sandboxes, snapshots and volumes
 ///
-/// What nobody uses can be given back with `warren prune`.
+/// `warren prune` frees what is unused.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren df
@@ -26,11 +26,12 @@ pub(crate) struct Args {}
 struct Row {
     kind: &'static str,
     count: usize,
-    /// How many of them somebody needs: a sandbox that runs, what a sandbox or a snapshot is made on or mounts.
+    /// How many are in use: sandboxes that run; images, snapshots and volumes that a sandbox or snapshot depends on.
     in_use: usize,
-    /// Absent where nobody knows.
+    /// Absent if unknown.
     bytes: Option<u64>,
-    /// Of what nobody uses. What unused images share counts once, and what a used one needs too does not count.
+    /// Bytes of unused objects. A layer that unused images share counts once; a layer that a used image needs does not
+    /// count.
     unused_bytes: Option<u64>,
 }
 
@@ -60,7 +61,7 @@ pub(crate) async fn run(context: &Context, _args: Args) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A daemon without images, such as one with the fake back end, has none.
+/// Empty for a daemon without an image store, such as one with the fake back end.
 async fn images(client: &Client) -> CommandResult<Row> {
     let none = Row { kind: "images", count: 0, in_use: 0, bytes: Some(0), unused_bytes: Some(0) };
     let usage = match client.images_usage().await {
@@ -71,7 +72,7 @@ async fn images(client: &Client) -> CommandResult<Row> {
     let mut details = Vec::with_capacity(images.len());
     for image in &images {
         match client.image(&image.digest).await {
-            // It went meanwhile.
+            // It was removed meanwhile.
             Err(error) if error.kind() == Some(ErrorKind::NotFound) => {}
             detail => details.push(detail?),
         }
@@ -86,7 +87,7 @@ async fn images(client: &Client) -> CommandResult<Row> {
     })
 }
 
-/// Bytes on disk that nothing but unused images needs: what a prune gives back.
+/// Bytes on disk that only unused images need: what a prune frees.
 fn only_unused(images: &[v1::ImageDetail]) -> u64 {
     let (used, unused): (Vec<_>, Vec<_>) = images.iter().partition(|detail| !detail.image.used_by.is_empty());
     let needed: BTreeSet<_> = used.into_iter().flat_map(parts).map(|(name, _)| name).collect();
@@ -94,7 +95,7 @@ fn only_unused(images: &[v1::ImageDetail]) -> u64 {
     parts.into_iter().filter(|(name, _)| !needed.contains(name)).map(|(_, bytes)| bytes).sum()
 }
 
-/// What an image consists of on disk, by what it is called there, with its size.
+/// The parts of an image on disk, by their names there, with their sizes.
 fn parts(detail: &v1::ImageDetail) -> Vec<((&'static str, &str), u64)> {
     let blobs: BTreeMap<_, _> =
         detail.layers.iter().map(|layer| (("blob", layer.blob.as_str()), layer.blob_bytes)).collect();
@@ -107,13 +108,13 @@ fn parts(detail: &v1::ImageDetail) -> Vec<((&'static str, &str), u64)> {
     parts
 }
 
-/// Only what runs is measured.
+/// Only running sandboxes are measured.
 async fn sandboxes(client: &Client) -> CommandResult<Row> {
     let sandboxes = client.list(&[]).await?;
     let (mut in_use, mut bytes) = (0, None);
     for sandbox in sandboxes.iter().filter(|sandbox| sandbox.state.is_live()) {
         in_use += 1;
-        // One that ends meanwhile is not worth failing for.
+        // A sandbox that ends meanwhile is no reason to fail.
         if let Ok(usage) = client.usage(sandbox.id.as_str()).await {
             bytes = usage.disk_bytes.map(|more| bytes.unwrap_or(0) + more).or(bytes);
         }

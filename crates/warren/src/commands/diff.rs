@@ -14,9 +14,9 @@ use crate::{
     output::{self, Paint},
 };
 
-/// Show what a sandbox changed
+/// Show the files that a sandbox changed
 ///
-/// Lines begin with A for added, M for modified and D for removed; m is a change of owner, mode or attributes only.
+/// Lines start with A for added, M for modified, D for deleted, and m if only the owner, mode or attributes changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren diff dev
@@ -26,12 +26,12 @@ use crate::{
 pub(crate) struct Args {
     /// Name or id
     sandbox: String,
-    /// Only what is beneath
+    /// Only changes below this path
     path: Option<String>,
-    /// Since a snapshot on the same image, its own or another's; since its image when absent
+    /// Compare with this snapshot of the same image, its own or another sandbox's [default: compare with the image]
     #[arg(long, value_name = "SNAPSHOT")]
     since: Option<String>,
-    /// Changes of text files, as a patch
+    /// Show changes to text files as a patch
     #[arg(long, short)]
     patch: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
                 output::line(&painted(paint, line))?;
             }
         }
-        // Byte by byte: somebody applies it.
+        // Unescaped: the patch may be applied.
         Some(patch) => {
             let mut stdout = io::stdout().lock();
             stdout.write_all(patch.as_bytes())?;
@@ -63,17 +63,17 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         }
     }
     if diff.patch_cut {
-        output::warn("The patch is longer than this; name a path to see the rest.");
+        output::warn("The patch is incomplete; give a path to see the rest.");
     }
     if diff.patch_left_out > 0 {
         let n = diff.patch_left_out;
         output::warn(&format!(
-            "The patch leaves out {n} changed files or links: they are no text, or too long."
+            "The patch omits {n} changed files or links that are not text or are too long."
         ));
     }
     if diff.changes_cut {
         output::warn(
-            "There are more changes, or looking for them took too long; name a path to see the rest.",
+            "The list is incomplete: too many changes, or the search took too long. Give a path to see the rest.",
         );
     }
     Ok(ExitCode::SUCCESS)
@@ -89,7 +89,7 @@ fn listed(paint: Paint, change: &v1::FileChange) -> String {
     }
 }
 
-/// Whatever is in the files: a terminal is told nothing by them.
+/// One line of the patch, with control characters escaped.
 fn painted(paint: Paint, line: &str) -> String {
     let shown: String = line.chars().filter(|c| !c.is_control() || *c == '\t').collect();
     match shown.as_bytes().first() {

@@ -17,31 +17,31 @@ use crate::{
     output::{self, Paint},
 };
 
-/// Tell what works on this machine, what does not, and the command that mends it
+/// Check what works on this machine, and show how to fix what does not
 ///
-/// The exit code is 1 if something is missing without which no sandbox can be made.
+/// The exit code is 1 if something is missing that every sandbox needs.
 ///
-/// With --attack, throw-away sandboxes of a daemon of its own try more than a hundred ways out, within bounds that are safe
-/// on a machine in use: the walls are held against SECURITY.md on this very host. The exit code is 1 if a wall is open; what
-/// is only weak on a host of this kind is told, and leaves the exit code 0.
+/// With --attack, temporary sandboxes of a separate daemon try more than a hundred ways to escape, within limits that
+/// are safe on a machine in use, to check the promises of SECURITY.md on this host. The exit code is 1 if an attack
+/// succeeds; weaknesses that come with this kind of host are shown, but do not change the exit code.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Also show the walls that a sandbox gets here, and how they are built
+    /// Also show the isolation of a sandbox on this host, and how it is set up
     #[arg(long)]
     explain: bool,
-    /// Do not make a sandbox to try it
+    /// Do not create a sandbox as a test
     #[arg(long)]
     no_trial: bool,
-    /// Make records anew from the files of sandboxes, volumes and snapshots, after the database was lost or damaged
+    /// Rebuild the records from the files of sandboxes, volumes and snapshots, after the database was lost or damaged
     ///
-    /// Nothing is deleted: a damaged database is kept under another name, and files of which no record can be made are moved
-    /// to `lost/` in the data directory. Keys, events, the audit and the commands of execs cannot be made anew.
+    /// Nothing is deleted: a damaged database is kept under another name, and files for which no record can be rebuilt
+    /// are moved to `lost/` in the data directory. Keys, events, the audit and the commands of execs cannot be rebuilt.
     #[arg(long, conflicts_with_all = ["explain", "no_trial", "attack"])]
     recover: bool,
-    /// Attack this host's own walls instead, and tell which held
+    /// Attack the isolation on this host instead, and show what held
     #[arg(long, conflicts_with_all = ["explain", "no_trial"])]
     attack: bool,
-    /// Only probes of this group, or whose name begins so; may be repeated
+    /// Only probes in this group or with this name prefix; may be repeated
     #[arg(long, value_name = "PROBE", requires = "attack")]
     only: Vec<String>,
     /// Configuration file [env: WARREN_CONFIG]
@@ -55,12 +55,12 @@ struct Diagnosis {
     checks: Vec<Check>,
     #[serde(skip_serializing_if = "Option::is_none")]
     isolation: Option<Isolation>,
-    /// Every step of the cage, in order.
+    /// The steps that set up a sandbox, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cage: Vec<String>,
 }
 
-/// Not asynchronous: what forks comes before the runtime.
+/// Not asynchronous: forking must happen before the runtime starts.
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     if args.recover {
         return recover(context);
@@ -80,7 +80,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     Ok(if diagnosis.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// What `--recover` did.
+/// The result of `--recover`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RecoveryReport {
@@ -91,7 +91,7 @@ struct RecoveryReport {
     /// The damaged database, under its new name.
     #[serde(skip_serializing_if = "Option::is_none")]
     damaged_database: Option<PathBuf>,
-    /// Where that lies now of which no record could be made.
+    /// The directory with the files for which no record could be rebuilt.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<PathBuf>,
 }
@@ -113,18 +113,16 @@ fn recover(context: &Context) -> CommandResult {
     }
     let RecoveryReport { sandboxes, volumes, snapshots, execs, damaged_database, lost } = report;
     output::line(&format!(
-        "Records made anew: {} sandboxes ({execs} execs), {} volumes, {snapshots} snapshots.",
+        "Rebuilt the records of {} sandboxes ({execs} execs), {} volumes and {snapshots} snapshots.",
         sandboxes.len(),
         volumes.len()
     ))?;
     if let Some(path) = damaged_database {
-        output::line(&format!("The damaged database is kept as {}.", path.display()))?;
-        output::line(
-            "Keys, events, the audit and the commands of execs were only in there: make keys anew.",
-        )?;
+        output::line(&format!("Kept the damaged database as {}.", path.display()))?;
+        output::line("Keys, events, the audit and the commands of execs are lost: create new keys.")?;
     }
     if let Some(path) = lost {
-        output::line(&format!("Files of which no record can be made are now in {}.", path.display()))?;
+        output::line(&format!("Moved files without a record to {}.", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -145,17 +143,17 @@ async fn diagnose(context: &Context, args: &Args, mut checks: Vec<Check>) -> Com
 async fn check_daemon(context: &Context) -> Check {
     let name = "daemon";
     let Ok(client) = context.client_that(StartMode::Never).await else {
-        return Check::works(name, "none runs; the next command starts one");
+        return Check::works(name, "not running; the next command starts it");
     };
     let pid = client.daemon().and_then(|daemon| daemon.pid).map_or("?".to_owned(), |pid| pid.to_string());
     let (version, capabilities) = (client.version().await, client.capabilities().await);
     let (Ok(version), Ok(capabilities)) = (version, capabilities) else {
-        let detail = format!("pid {pid} listens and does not answer");
+        let detail = format!("process {pid} is listening but does not answer");
         return Check::missing(name, detail, format!("kill {pid}"));
     };
     if version.version != env!("CARGO_PKG_VERSION") {
         let detail = format!(
-            "pid {pid} is version {}, this command is {}",
+            "process {pid} has version {}, this command has {}",
             version.version,
             env!("CARGO_PKG_VERSION")
         );
@@ -180,10 +178,10 @@ fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
             Status::Missing => paint.bad("✗"),
         };
         output::line(&format!("{mark} {:<width$}  {}", check.name, output::printable(&check.detail)))?;
-        // Neighbours that are mended by the same command share it.
+        // Consecutive checks with the same fix show it once.
         let next = diagnosis.checks.get(n + 1).and_then(|next| next.mend.as_ref());
         if let Some(mend) = check.mend.as_ref().filter(|mend| next != Some(mend)) {
-            output::line(&format!("    {} {mend}", paint.note("mend:")))?;
+            output::line(&format!("    {} {mend}", paint.note("fix:")))?;
         }
     }
     output::line(&format!("\n{}", summary(&diagnosis.checks)))?;
@@ -191,7 +189,7 @@ fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
         explain(isolation)?;
     }
     if !diagnosis.cage.is_empty() {
-        output::line("\nIts cage, step by step:")?;
+        output::line("\nHow it is set up, step by step:")?;
         for step in &diagnosis.cage {
             output::line(&format!("  {}", output::printable(step)))?;
         }
@@ -199,10 +197,10 @@ fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
     Ok(())
 }
 
-/// What came of an attack.
+/// The result of `--attack`.
 #[derive(Serialize)]
 struct Attacked {
-    /// No wall is open.
+    /// Whether no attack succeeded.
     ok: bool,
     findings: Vec<Finding>,
 }
@@ -212,7 +210,7 @@ async fn attack(context: &Context, only: &[String]) -> CommandResult {
     if findings.is_empty() {
         let groups: BTreeSet<_> = doctor::attack::PROBES.iter().map(|probe| probe.group).collect();
         let groups = groups.into_iter().collect::<Vec<_>>().join(", ");
-        return Err(Error::invalid(format!("no probe is called {}", only.join(" or ")))
+        return Err(Error::invalid(format!("no probe or group is called {}", only.join(" or ")))
             .with_hint(format!("The groups are {groups}."))
             .into());
     }
@@ -245,7 +243,7 @@ fn show_attack(findings: &[Finding]) -> CommandResult<()> {
         output::line(&format!("  {verdict}  {:<width$}  {seen}", finding.probe))?;
         if let Some(mend) = finding.mend {
             output::line(&format!("      {} {}", paint.note("promise:"), finding.promise))?;
-            output::line(&format!("      {} {mend}", paint.note("to do:")))?;
+            output::line(&format!("      {} {mend}", paint.note("fix:")))?;
         }
     }
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
@@ -259,18 +257,20 @@ fn show_attack(findings: &[Finding]) -> CommandResult<()> {
     ))
 }
 
-/// What it all means, in a sentence.
+/// The result in one sentence.
 fn summary(checks: &[Check]) -> String {
     let count = |status| checks.iter().filter(|check| check.status == status).count();
     match (count(Status::Missing), count(Status::Weak)) {
         (0, 0) => "Everything works here.".to_owned(),
-        (0, 1) => "Sandboxes work here; mend what is marked ! to make them stronger.".to_owned(),
-        (0, weak) => format!("Sandboxes work here; mend the {weak} things marked ! to make them stronger."),
-        (missing, _) => format!("Sandboxes do not work here: mend what is marked ✗ ({missing}) first."),
+        (0, 1) => "Sandboxes work here; fix the item marked ! to strengthen their isolation.".to_owned(),
+        (0, weak) => {
+            format!("Sandboxes work here; fix the {weak} items marked ! to strengthen their isolation.")
+        }
+        (missing, _) => format!("Sandboxes do not work here; fix what is marked ✗ ({missing}) first."),
     }
 }
 
-/// The walls in words.
+/// The isolation in words.
 fn explain(isolation: &Isolation) -> CommandResult<()> {
     let or_none = |words: &[String]| if words.is_empty() { "none".to_owned() } else { words.join(" ") };
     let yes = |is: bool| if is { "yes" } else { "no" };

@@ -8,16 +8,16 @@ use sandbox::{Error, ErrorKind, Event};
 use super::Context;
 use crate::{client, error::CommandResult, output};
 
-/// Show what happened to sandboxes
+/// Show events of sandboxes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren events -f
   warren events --json --from 100")]
 pub(crate) struct Args {
-    /// Stay for what comes
+    /// Keep printing new events
     #[arg(long, short)]
     follow: bool,
-    /// Begin with this event; with --follow and without it: with the next one
+    /// Start with this event [default: the first, or the next one with --follow]
     #[arg(long, value_name = "N")]
     from: Option<u64>,
 }

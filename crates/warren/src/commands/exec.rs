@@ -14,10 +14,10 @@ use crate::{
 
 const DEFAULT_SHELL: &str = "sh";
 
-/// Run a command in a sandbox that is running
+/// Run a command in a running sandbox
 ///
-/// The command's exit code is ours: 126 and 127 if it could not start, 128+n if signal n ended it, 124 if its time was up, 125
-/// if we failed. In a terminal, ctrl-p ctrl-q leaves it running.
+/// The exit code is that of the command; 126 or 127 if it could not start, 128+n if signal n killed it, 124 if it timed
+/// out, 125 if Warren failed. In a terminal, Ctrl-P Ctrl-Q detaches and leaves it running.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren exec dev ls -l /
@@ -26,7 +26,7 @@ const DEFAULT_SHELL: &str = "sh";
 pub(crate) struct Args {
     #[command(flatten)]
     attach: AttachArgs,
-    /// Variable for the command
+    /// Environment variable
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
     /// Working directory
@@ -35,12 +35,12 @@ pub(crate) struct Args {
     /// User: name, uid or uid:gid
     #[arg(long, short = 'u')]
     user: Option<String>,
-    /// The same id again returns the first exec
+    /// Idempotency key: the same id returns the first exec again
     #[arg(long, value_name = "ID", visible_alias = "requestId")]
     request_id: Option<RequestId>,
     /// Name or id
     sandbox: String,
-    /// The program and its arguments; the sandbox's shell when absent
+    /// Program and arguments [default: the sandbox's shell]
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }

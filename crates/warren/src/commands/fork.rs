@@ -8,10 +8,10 @@ use sandbox::{Label, Lifetime, SandboxName};
 use super::Context;
 use crate::{arguments, error::CommandResult, output};
 
-/// Make sandboxes with the files that one has now, and print their names
+/// Create copies of a sandbox with its current files, and print their names
 ///
-/// The source may run: it stands still for the copy only. Forks share its files until they change them, and get its limits,
-/// environment, labels, mounts and lifetime. All of them are made, or none.
+/// A running source is paused only during the copy. Forks share its files until they change them, and get its limits,
+/// environment, labels, mounts and lifetime. Either all forks are created or none.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren fork dev
@@ -21,22 +21,22 @@ use crate::{arguments, error::CommandResult, output};
 pub(crate) struct Args {
     /// Name or id
     sandbox: String,
-    /// How many
+    /// Number of forks
     #[arg(long = "count", short = 'n', value_name = "N")]
     count: Option<usize>,
-    /// Name of a fork; may be given several times
+    /// Name of a fork; may be repeated
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<SandboxName>,
-    /// Names are PREFIX-1, PREFIX-2 and so on
+    /// Name the forks PREFIX-1, PREFIX-2 and so on
     #[arg(long, value_name = "PREFIX", conflicts_with = "names")]
     prefix: Option<String>,
-    /// Further variable of their environment
+    /// Additional environment variable
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
-    /// Further label
+    /// Additional label
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<Label>,
-    /// Lifetime from their start, in place of the source's
+    /// Maximum lifetime from their start [default: the source's]
     #[arg(long, value_name = "TIME", value_parser = arguments::duration)]
     ttl: Option<Duration>,
 }

@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::{Context, targets};
 use crate::{client::Client, error::CommandResult};
 
-/// Show everything about sandboxes, the isolation they got included
+/// Show all details of sandboxes, including their isolation
 ///
-/// Always JSON: an object for one sandbox, a list for several.
+/// Prints JSON: an object for one sandbox, an array for several.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Names or ids
@@ -34,7 +34,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
 async fn inspect(client: &Client, name: &str) -> CommandResult<Inspected> {
     let sandbox = client.inspect(name).await?;
     let execs = client.execs(sandbox.id.as_str()).await?;
-    // What is stopping or stopped uses nothing that could be measured.
+    // A sandbox that is stopping or stopped uses nothing that could be measured.
     let usage = if sandbox.state.is_live() { client.usage(sandbox.id.as_str()).await.ok() } else { None };
     Ok(Inspected { sandbox, usage, execs })
 }

@@ -11,10 +11,10 @@ use serde::Serialize;
 use super::Context;
 use crate::{arguments, error::CommandResult, output};
 
-/// Make, list and revoke keys
+/// Create, list and revoke keys
 ///
-/// A key lets in whoever holds it by TCP, as `Authorization: Bearer KEY`, or as `?api_key=KEY` where a program can send no
-/// header. The daemon's socket needs none.
+/// TCP clients authenticate with a key: `Authorization: Bearer KEY`, or `?api_key=KEY` for programs that cannot send
+/// the header. The daemon's Unix socket needs no key.
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_subcommand = true,
@@ -35,32 +35,32 @@ enum Verb {
     Revoke(RevokeArgs),
 }
 
-/// Make a key and print it, this once
+/// Create a key and print it, once
 ///
-/// Only a hash of it is kept, so it cannot be shown again. The key alone goes to stdout: KEY=$(warren key create …).
-/// It sees one namespace: the one of --namespace, or `default`.
+/// Only a hash is stored, so the key cannot be shown again. Only the key goes to stdout: KEY=$(warren key create …).
+/// It has access to one namespace: the one given by --namespace, or `default`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren key create --label laptop
   warren key create --label ci --namespace ci --expires 30d --max-sandboxes 10 --max-memory 8g
   warren key create --label dashboard --all-namespaces --read-only")]
 struct CreateArgs {
-    /// What to call it: unique, for lists, the audit and `warren key revoke`
+    /// Unique label, shown in lists and the audit, and accepted by `warren key revoke`
     #[arg(long, short = 'l')]
     label: Option<String>,
-    /// Let it see every namespace
+    /// Give access to every namespace
     #[arg(long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// How long it lives, such as 12h or 30d; without it: until it is revoked
+    /// Expire after this long, such as 12h or 30d [default: never]
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     expires: Option<Duration>,
-    /// Most sandboxes that it may have at the same time, stopped ones included
+    /// Maximum number of sandboxes at the same time, including stopped ones
     #[arg(long, value_name = "N")]
     max_sandboxes: Option<u32>,
-    /// Most memory, such as 2g: the limits of all its sandboxes together
+    /// Maximum total of its sandboxes' memory limits, such as 2g
     #[arg(long, value_name = "SIZE")]
     max_memory: Option<ByteSize>,
-    /// Let it look and change nothing
+    /// Allow reading only
     #[arg(long)]
     read_only: bool,
 }
@@ -71,14 +71,14 @@ struct CreateArgs {
   warren key list
   warren key list --all --json")]
 struct ListArgs {
-    /// Also those that were revoked or have expired
+    /// Include revoked and expired keys
     #[arg(long, short)]
     all: bool,
 }
 
-/// End a key at once, with everything it holds open
+/// Revoke a key at once, and close its connections
 ///
-/// Its sandboxes stay.
+/// Its sandboxes are kept.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren key revoke ci
@@ -118,7 +118,7 @@ async fn create(context: &Context, args: CreateArgs) -> CommandResult {
         return Ok(ExitCode::SUCCESS);
     }
     output::note(&describe(&made.key));
-    output::note("keep it now: it is not stored and cannot be shown again");
+    output::note("save the key now: it is not stored and cannot be shown again");
     output::line(&made.secret)?;
     Ok(ExitCode::SUCCESS)
 }

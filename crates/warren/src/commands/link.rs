@@ -8,9 +8,10 @@ use sandbox::{Error, Result};
 use super::Context;
 use crate::{arguments, error::CommandResult, output};
 
-/// Print a link to a file of a sandbox, for a browser
+/// Print a link to a file in a sandbox, for a browser
 ///
-/// Whoever has the link may read that one file until it expires, while the sandbox runs. It ends with the sandbox.
+/// Anyone with the link can read that one file while the sandbox runs, until the link expires or the sandbox is
+/// removed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren link dev:/root/plot.png
@@ -18,20 +19,20 @@ use crate::{arguments, error::CommandResult, output};
 pub(crate) struct Args {
     /// SANDBOX:PATH
     #[arg(value_name = "SANDBOX:PATH")]
-    file: Place,
-    /// How long it holds, up to a week
+    file: SandboxFile,
+    /// How long the link is valid, up to a week
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     ttl: Option<Duration>,
 }
 
 /// A file in a sandbox.
 #[derive(Debug, Clone)]
-struct Place {
+struct SandboxFile {
     sandbox: String,
     path: String,
 }
 
-impl FromStr for Place {
+impl FromStr for SandboxFile {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -39,15 +40,15 @@ impl FromStr for Place {
             Some((sandbox, path)) if !sandbox.is_empty() && path.starts_with('/') => {
                 Ok(Self { sandbox: sandbox.to_owned(), path: path.to_owned() })
             }
-            _ => Err(Error::invalid(format!("{text:?} is not a file of a sandbox"))
+            _ => Err(Error::invalid(format!("{text:?} is not SANDBOX:PATH"))
                 .with_hint("Write SANDBOX:PATH with an absolute path, such as dev:/root/plot.png.")),
         }
     }
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let Args { file: Place { sandbox, path }, ttl } = args;
-    // A part of a second is not nothing.
+    let Args { file: SandboxFile { sandbox, path }, ttl } = args;
+    // Rounded up, so that a part of a second does not become zero.
     let ttl_seconds =
         ttl.map(|ttl| ttl.as_millis().div_ceil(1000)).map(|s| u64::try_from(s).unwrap_or(u64::MAX));
     let link = context.client().await?.link(&sandbox, &v1::LinkRequest { path, ttl_seconds }).await?;

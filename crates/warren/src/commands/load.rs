@@ -22,22 +22,22 @@ use crate::{
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 128 * 1024;
 
-/// Take in the images of an archive
+/// Load images from an archive
 ///
-/// A tar by `docker save`, `skopeo` or `warren save`, or of an OCI layout; compressed or not.
+/// Reads tar archives by `docker save`, `skopeo` or `warren save`, or of an OCI layout, compressed or not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren load -i app.tar
   docker save app | warren load
   tar c -C layout . | warren load")]
 pub(crate) struct Args {
-    /// The archive; `-` or nothing is stdin
+    /// Archive, or `-` for stdin [default: stdin]
     #[arg(long, short, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Which build of a layout with several; this machine's when absent
+    /// Platform to load from a layout with several [default: this machine's]
     #[arg(long)]
     platform: Option<String>,
-    /// Show no progress
+    /// Do not show progress
     #[arg(long, short)]
     quiet: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json);
     let directory = args.input.as_deref().unwrap_or(Path::new(".")).display();
-    let instead = format!("Pack it: tar c -C {directory} . | warren load");
+    let instead = format!("Pipe it in as a tar: tar c -C {directory} . | warren load");
     let tar = open(args.input.as_deref(), &progress, &instead).await?;
     let client = context.client().await?;
     let images = client.load_images(args.platform.as_deref(), tar).await?;
@@ -62,7 +62,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The bytes of a file, or of stdin, counted. Whoever names a directory is told what to do `instead`.
+/// The bytes of a file or of stdin, counted. `instead` is the hint if the path is a directory.
 pub(super) async fn open(
     input: Option<&Path>,
     progress: &Progress,
@@ -83,7 +83,7 @@ pub(super) async fn open(
         }
         None if io::stdin().is_terminal() => {
             return Err(Error::invalid("there is no archive on stdin")
-                .with_hint("Name a file, or pipe an archive in.")
+                .with_hint("Give a file, or pipe an archive in.")
                 .into());
         }
         None => ReaderStream::with_capacity(tokio::io::stdin(), CHUNK_BYTES).boxed(),

@@ -16,9 +16,9 @@ use crate::{
     session::Printer,
 };
 
-/// Show what a command printed
+/// Show the output of a command
 ///
-/// Without EXEC: the sandbox's newest command. Entries are numbered; any of them can be read again.
+/// Without EXEC, shows the sandbox's newest command. Entries are numbered and can be read again from any number.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren logs -f dev
@@ -29,13 +29,13 @@ pub(crate) struct Args {
     sandbox: String,
     /// Id of the exec
     exec: Option<ExecId>,
-    /// Stay until the command ends
+    /// Keep printing until the command ends
     #[arg(long, short)]
     follow: bool,
-    /// Begin with this entry
+    /// Start with this entry
     #[arg(long, value_name = "N", default_value_t = 1)]
     from: u64,
-    /// Only the last lines
+    /// Show only the last N lines
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     tail: Option<u32>,
     /// Show when each line was printed
@@ -77,7 +77,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
 async fn newest(client: &Client, sandbox: &str) -> CommandResult<ExecId> {
     let execs = client.execs(sandbox).await?;
     let newest = execs.into_iter().next_back().map(|exec| exec.id);
-    newest.ok_or_else(|| Error::not_found(format!("no command was run in {sandbox} yet")).into())
+    newest.ok_or_else(|| Error::not_found(format!("no command has run in {sandbox} yet")).into())
 }
 
 async fn follow(mut entries: EntryStream, writer: &mut Writer) -> CommandResult<()> {
@@ -112,7 +112,7 @@ impl Writer {
     }
 }
 
-/// Puts the time before every line: that of the line's first byte, however many pieces the line came in.
+/// Prefixes every line with the time of its first byte, however many pieces the line came in.
 #[derive(Debug, Default)]
 struct Stamps {
     is_inside_stdout_line: bool,
@@ -139,7 +139,7 @@ impl Stamps {
     }
 }
 
-/// The last lines of output, whatever the length of the log.
+/// The last lines of output, in bounded memory.
 struct Tail {
     n_lines: usize,
     pieces: VecDeque<(Entry, usize)>,
@@ -156,7 +156,7 @@ impl Tail {
         let n = bytes.iter().filter(|byte| **byte == b'\n').count();
         self.n_kept += n;
         self.pieces.push_back((entry, n));
-        // The first piece may go once the rest alone has enough line ends.
+        // The first piece can be dropped once the rest alone has enough line ends.
         while let Some((_, first)) = self.pieces.front()
             && self.n_kept - first > self.n_lines
         {

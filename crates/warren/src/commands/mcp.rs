@@ -11,8 +11,8 @@ use crate::{
 
 /// Serve MCP on stdio
 ///
-/// For editors and agents that start their servers themselves. Messages go to the daemon, which is started if none runs and
-/// is shared by all; sandboxes live on when the client leaves. Nothing but messages is written to stdout.
+/// For editors and agents that start their own servers. Messages go to the shared daemon, which is started if it is not
+/// running; sandboxes keep running when the client disconnects. Only messages are written to stdout.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = VARIABLES_HELP, after_help = "Examples:
   warren mcp

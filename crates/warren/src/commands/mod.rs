@@ -1,4 +1,4 @@
-//! The verbs, one file each: `Args`, whose comments are the help text, and one function.
+//! The commands, one file each: `Args`, whose comments are the help text, and one function.
 
 pub(crate) mod audit;
 pub(crate) mod build;
@@ -54,7 +54,7 @@ use crate::{
     error::CommandResult,
 };
 
-/// What a command knows besides its own arguments.
+/// The context of a command, besides its own arguments.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) json: bool,
@@ -73,7 +73,7 @@ impl Context {
         Ok(Self { json: global.json, directories, namespace })
     }
 
-    /// A client of the daemon, which is started if none runs.
+    /// A client of the daemon, which is started if it is not running.
     pub(crate) async fn client(&self) -> CommandResult<Client> {
         self.client_that(StartMode::IfNeeded).await
     }
@@ -90,7 +90,7 @@ impl Context {
 pub(crate) fn run(cli: Cli) -> CommandResult {
     let context = Context::new(cli.global)?;
     match cli.command {
-        // These fork, which must happen before there is a runtime.
+        // These fork, which must happen before the runtime starts.
         Command::Serve(args) => serve::run(&context, &args),
         Command::Completions(args) => completions::run(&args),
         Command::Reference(args) => reference::run(&args),
@@ -104,7 +104,7 @@ pub(crate) fn run(cli: Cli) -> CommandResult {
 fn block_on<T>(work: impl Future<Output = CommandResult<T>>) -> CommandResult<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(work);
-    // A write to a terminal that nobody reads must not keep us.
+    // A blocked write to a terminal must not keep the process alive.
     runtime.shutdown_background();
     result
 }

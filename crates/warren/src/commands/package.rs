@@ -15,12 +15,13 @@ use crate::{
     output,
 };
 
-/// How long one question for the state of a job waits before it is asked again.
+/// How long one request for the state of a job waits before it is repeated.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Install packages in a sandbox, and list them
+/// Install and list packages in a sandbox
 ///
-/// The sandbox needs no network: the daemon fetches from the index of its configuration, or of this machine.
+/// The sandbox needs no network: the daemon fetches packages from the indexes in its configuration, or else this
+/// machine's.
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_subcommand = true,
@@ -43,58 +44,58 @@ enum Verb {
     Ls(LsArgs),
 }
 
-/// Install packages and show what the manager prints
+/// Install packages and show the package manager's output
 ///
-/// The exit code is 1 if the install failed. Ctrl-c leaves it running.
+/// The exit code is 1 if the installation failed. Ctrl-C leaves it running.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren package install dev numpy pandas==2.2.0
   warren package install dev -m npm left-pad @types/node@20
   warren package install dev -m apt -d jq")]
 struct InstallArgs {
-    /// What installs them: pip, npm or apt
+    /// Package manager: pip, npm or apt
     #[arg(long, short = 'm', default_value = "pip")]
     manager: PackageManager,
-    /// Start it and return at once, with the id of the job
+    /// Start the installation, print the job id and return at once
     #[arg(long, short = 'd')]
     detach: bool,
-    /// Kill it after this long; 30m
+    /// Stop the installation after this long [default: 30m]
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     timeout: Option<Duration>,
-    /// The same id again returns the first job
+    /// Idempotency key: the same id returns the first job again
     #[arg(long, value_name = "ID", visible_alias = "requestId")]
     request_id: Option<RequestId>,
     /// Name or id
     sandbox: String,
-    /// Names, with versions as the manager writes them
+    /// Package names, with versions in the package manager's own syntax
     #[arg(required = true, value_name = "PACKAGE")]
     packages: Vec<String>,
 }
 
-/// Tell how a job or a package stands; without either, list the jobs
+/// Show the status of a job or a package; without either, list the jobs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren package status dev
   warren package status dev numpy
   warren package status dev pkg-0123456789abc")]
 struct StatusArgs {
-    /// Whose package it is: pip, npm or apt; without it, whichever has it
+    /// Package manager: pip, npm or apt [default: any that has the package]
     #[arg(long, short = 'm')]
     manager: Option<PackageManager>,
     /// Name or id
     sandbox: String,
-    /// A package's name, or a job's id
+    /// Package name or job id
     #[arg(value_name = "PACKAGE|JOB")]
     what: Option<String>,
 }
 
-/// List what is installed
+/// List installed packages
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren package ls dev
   warren package ls dev --manager apt --json")]
 struct LsArgs {
-    /// Only this manager's: pip, npm or apt
+    /// Only packages of this package manager: pip, npm or apt
     #[arg(long, short = 'm')]
     manager: Option<PackageManager>,
     /// Name or id
@@ -131,7 +132,7 @@ async fn install(context: &Context, args: InstallArgs) -> CommandResult {
     Ok(if job.state == PackageState::Failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// Stays with a job to its end, printing what it prints unless the answer is JSON.
+/// Follows a job to its end and prints its output, unless JSON was asked for.
 async fn follow(client: &Client, mut job: v1::PackageJob, quiet: bool) -> CommandResult<v1::PackageJob> {
     let sandbox = job.sandbox.to_string();
     let mut is_shown = quiet;
@@ -140,7 +141,7 @@ async fn follow(client: &Client, mut job: v1::PackageJob, quiet: bool) -> Comman
             is_shown = true;
             print(EntryStream::new(client, &job.sandbox, exec, 1, true)).await?;
         }
-        // Short while there is nothing to show yet: the install begins in a moment.
+        // Short until there is something to show: the installation starts in a moment.
         let patience = if is_shown { LOOK_EVERY } else { LOOK_EVERY / 10 };
         job = client.wait_package_job(&sandbox, job.id.as_str(), patience).await?;
     }
@@ -174,7 +175,7 @@ fn conclude(job: &v1::PackageJob) -> CommandResult<()> {
         ))?;
     }
     if job.state == PackageState::Failed {
-        output::error(&output::printable(job.message.as_deref().unwrap_or("the install failed")));
+        output::error(&output::printable(job.message.as_deref().unwrap_or("the installation failed")));
     }
     Ok(())
 }

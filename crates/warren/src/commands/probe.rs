@@ -1,4 +1,4 @@
-//! `warren probe`: what `warren doctor --attack` runs inside a sandbox.
+//! `warren probe`, which `warren doctor --attack` runs inside a sandbox.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use sandbox::Error;
 
 use crate::{error::CommandResult, output};
 
-/// Try one thing that a hostile program would, and print what came of it
+/// Try one thing that a hostile program would, and print the result
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     name: String,
@@ -14,7 +14,7 @@ pub(crate) struct Args {
     arguments: Vec<String>,
 }
 
-/// Not asynchronous: what is tried in a child needs a process with one thread.
+/// Not asynchronous: some probes fork, which needs a process with one thread.
 pub(crate) fn run(args: &Args) -> CommandResult {
     let Some(report) = attack::run(&args.name, &args.arguments) else {
         return Err(Error::invalid(format!("there is no probe called {:?}", args.name)).into());

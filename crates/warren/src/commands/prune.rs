@@ -8,30 +8,30 @@ use serde::Serialize;
 use super::{Context, sure::is_sure};
 use crate::{client::Client, error::CommandResult, output};
 
-/// Remove what nobody uses
+/// Remove unused objects
 ///
-/// Without a choice: images that no sandbox and no snapshot uses, also named ones. Most can be pulled or built again; what was
-/// loaded or imported needs its archive, so `warren save` first what you have no other copy of. Sandboxes, snapshots and
-/// volumes hold what cannot be had again, and go only when they are named.
+/// By default, removes images that no sandbox or snapshot uses, even if they have names. Most can be pulled or built
+/// again; images that were loaded or imported cannot, so save those you have no other copy of with `warren save` first.
+/// Sandboxes, snapshots and volumes cannot be recovered, and are removed only with their own option.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren prune
   warren prune --sandboxes --snapshots
   warren prune --all --force")]
 pub(crate) struct Args {
-    /// Sandboxes that are stopped, with their files
+    /// Remove stopped sandboxes with their files
     #[arg(long)]
     sandboxes: bool,
-    /// Snapshots that nothing is made on
+    /// Remove snapshots that nothing depends on
     #[arg(long)]
     snapshots: bool,
-    /// Volumes that no sandbox mounts
+    /// Remove volumes that no sandbox mounts
     #[arg(long)]
     volumes: bool,
-    /// All of these, and unused images
+    /// Remove all of these, and unused images
     #[arg(long)]
     all: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short, visible_alias = "yes", visible_short_alias = 'y')]
     force: bool,
 }
@@ -44,7 +44,7 @@ struct Pruned {
     volumes: Vec<String>,
     /// By digest.
     images: Vec<String>,
-    /// By images; the others are not measured before they go.
+    /// Bytes freed by images; the other objects are not measured.
     image_bytes: u64,
 }
 
@@ -52,9 +52,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let is_plain = !(args.sandboxes || args.snapshots || args.volumes || args.all);
     let kinds: Vec<_> = [
         (args.sandboxes || args.all, "stopped sandboxes"),
-        (args.snapshots || args.all, "snapshots that nothing is made on"),
+        (args.snapshots || args.all, "snapshots that nothing depends on"),
         (args.volumes || args.all, "volumes that no sandbox mounts"),
-        (is_plain || args.all, "images that nothing uses, also those that were loaded or imported"),
+        (is_plain || args.all, "unused images, including loaded and imported ones"),
     ]
     .into_iter()
     .filter_map(|(is_chosen, what)| is_chosen.then_some(what))
@@ -65,13 +65,13 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let client = context.client().await?;
     let mut pruned = Pruned::default();
     let done = prune(&client, &args, is_plain, &mut pruned).await;
-    // What is gone is told also where the rest failed.
+    // Show what was removed even if the rest failed.
     tell(context, &pruned)?;
     done.map(|()| ExitCode::SUCCESS)
 }
 
 async fn prune(client: &Client, args: &Args, is_plain: bool, pruned: &mut Pruned) -> CommandResult<()> {
-    // In the order of who uses whom, so that what becomes unused on the way goes too.
+    // Users before what they use, so that what becomes unused on the way is removed too.
     if args.sandboxes || args.all {
         sandboxes(client, pruned).await?;
     }
@@ -99,7 +99,7 @@ fn tell(context: &Context, pruned: &Pruned) -> CommandResult<()> {
             output::line(&format!("removed {kind} {name}"))?;
         }
     }
-    output::note(&format!("{} of images given back", output::bytes(*image_bytes)));
+    output::note(&format!("freed {} of images", output::bytes(*image_bytes)));
     Ok(())
 }
 
@@ -112,7 +112,7 @@ async fn sandboxes(client: &Client, pruned: &mut Pruned) -> CommandResult<()> {
     Ok(())
 }
 
-/// A snapshot may only be there for another one, so until none is left that nobody uses.
+/// Repeats until nothing is left to remove: a removed snapshot may have been the last user of another.
 async fn snapshots(client: &Client, pruned: &mut Pruned) -> CommandResult<()> {
     loop {
         let mut unused = client.snapshots().await?;
@@ -139,7 +139,7 @@ async fn volumes(client: &Client, pruned: &mut Pruned) -> CommandResult<()> {
 
 async fn images(client: &Client, pruned: &mut Pruned) -> CommandResult<()> {
     let freed = match client.prune_images().await {
-        // A daemon that keeps no images has none to give back.
+        // A daemon without an image store has no images to remove.
         Err(error) if error.kind() == Some(ErrorKind::Unsupported) => return Ok(()),
         freed => freed?,
     };

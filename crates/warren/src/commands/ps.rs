@@ -15,13 +15,13 @@ use crate::{error::CommandResult, output};
   warren ps -a
   warren ps --filter label=team=red --filter state=paused")]
 pub(crate) struct Args {
-    /// Also those that are stopped or failed
+    /// Include stopped and failed sandboxes
     #[arg(long, short)]
     all: bool,
-    /// Only ids
+    /// Print only ids
     #[arg(long, short)]
     quiet: bool,
-    /// state=…, label=KEY=VALUE or name=PART; may be given several times
+    /// Filter: state=…, label=KEY=VALUE or name=PART; may be repeated
     #[arg(long, short, value_name = "KEY=VALUE", value_parser = filter)]
     filter: Vec<(String, String)>,
 }

@@ -19,32 +19,32 @@ use crate::{
 /// Longest password that is read.
 const MAX_PASSWORD_BYTES: u64 = 16 * 1024;
 
-/// Get images from their registries
+/// Pull images from registries
 ///
-/// Credentials are those of the daemon's docker configuration (`docker login`) unless a user name is given. What is broken off
-/// is gone on with by the next pull.
+/// Credentials come from the daemon user's Docker configuration (`docker login`) unless a user name is given. An
+/// interrupted download resumes with the next pull.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren pull alpine
   warren pull python:3.12-slim ghcr.io/team/app@sha256:…
   pass show registry | warren pull --username ana --password-stdin registry.example/team/app")]
 pub(crate) struct Args {
-    /// Names, such as alpine or registry.example/team/app:1.2
+    /// Images, such as alpine or registry.example/team/app:1.2
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
-    /// Which build, such as linux/arm64; this machine's when absent
+    /// Platform, such as linux/arm64 [default: this machine's]
     #[arg(long)]
     platform: Option<String>,
-    /// User name at the registry
+    /// User name for the registry
     #[arg(long, value_name = "NAME", requires = "password_stdin")]
     username: Option<String>,
     /// Read the password from stdin
     #[arg(long, requires = "username")]
     password_stdin: bool,
-    /// Speak to the registry without TLS
+    /// Use plain HTTP, without TLS
     #[arg(long)]
     insecure: bool,
-    /// Show no progress
+    /// Do not show progress
     #[arg(long, short)]
     quiet: bool,
 }
@@ -62,7 +62,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
             insecure: args.insecure,
         };
         let pulled = pull(context, &client, &request, args.quiet).await;
-        // Whoever has seen enough wants no more of them.
+        // If our output is closed, do not pull the rest.
         if matches!(pulled, Err(CommandError::BrokenPipe)) {
             return pulled.map(|()| ExitCode::SUCCESS);
         }

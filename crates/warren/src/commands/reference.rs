@@ -1,5 +1,5 @@
-//! `warren reference`, hidden: the pages of `docs/reference/`, generated from the code. A test holds the committed copies
-//! against them; `BLESS=1` writes them anew.
+//! `warren reference`, hidden: the pages of `docs/reference/`, generated from the code. A test compares the committed
+//! copies with them; `BLESS=1` rewrites them.
 
 use std::{
     fmt::Write as _,
@@ -51,7 +51,7 @@ fn command_line() -> String {
     page
 }
 
-/// A command and its own commands.
+/// A command and its subcommands.
 fn sections(page: &mut String, title: &str, command: &mut clap::Command) {
     section(page, title, &command.render_long_help().to_string());
     for command in command.get_subcommands_mut().filter(|command| !command.is_hide_set()) {

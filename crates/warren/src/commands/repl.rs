@@ -16,29 +16,30 @@ use sandbox::{CellSpec, ContextName, Error, ExecSpec, Language};
 use super::{Context, context};
 use crate::{
     arguments,
-    cells::{self, Place, PlaceArgs, Plots, PlotsArgs, Screen},
+    cells::{self, CodeSandbox, CodeSandboxArgs, Plots, PlotsArgs, Screen},
     error::CommandResult,
     output, terminal,
 };
 
-/// Whoever thinks for a night finds the sandbox in the morning; should this command die, the daemon removes it then.
+/// Long enough to leave a session open overnight. If this command dies, the daemon removes the sandbox after this idle
+/// time.
 const ORPHAN_IDLE: Duration = Duration::from_secs(24 * 3600);
 const MAX_HISTORY: usize = 2000;
-/// What people type to leave, in whatever language; the interpreter itself would only end and be started anew.
+/// What people type to leave, in any language. The interpreter itself would only exit and be restarted.
 const LEAVE: [&str; 5] = ["exit", "exit()", "quit", "quit()", ".exit"];
 const HELP: &str = "\
-Code runs when it is whole; an empty line ends a block. Ctrl-C interrupts it, or clears the line. Ctrl-D or exit leaves.
+Code runs when complete; an empty line ends a block. Ctrl-C interrupts code or clears the line. Ctrl-D or exit quits.
   :contexts           list the sandbox's contexts
-  :context NAME       go on in another context, made when it is not there
-  :fork NAME          branch the variables into context NAME, and go on there (python)
+  :context NAME       switch to another context, created if it does not exist
+  :fork NAME          fork the variables into context NAME and switch to it (python)
   :reset              forget the variables
-  :save-plots DIR     keep pictures in DIR from now on
+  :save-plots DIR     save pictures to DIR from now on
   :help  :quit";
 
-/// Type code line by line, with variables kept
+/// Run code interactively, line by line, keeping variables
 ///
-/// Without --sandbox everything happens in a sandbox that is removed at the end. Lines come from stdin where that is no
-/// terminal.
+/// Without --sandbox, a temporary sandbox is used and removed at the end. If stdin is not a terminal, lines are read
+/// from it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren repl python
@@ -49,11 +50,11 @@ pub(crate) struct Args {
     #[arg(value_name = "LANGUAGE")]
     language: String,
     #[command(flatten)]
-    place: PlaceArgs,
-    /// Whose variables it shares: those of the language when absent
+    target: CodeSandboxArgs,
+    /// Context whose variables the code uses [default: the language's own]
     #[arg(long, value_name = "NAME")]
     context: Option<ContextName>,
-    /// Interrupt code that takes longer
+    /// Interrupt code that runs longer than this
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     timeout: Option<Duration>,
     #[command(flatten)]
@@ -62,21 +63,26 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let plots = args.plots.open()?;
-    let place = args.place.open(context, ORPHAN_IDLE).await?;
-    let ran = converse(context, &place, &args, plots).await;
-    place.close().await;
+    let target = args.target.open(context, ORPHAN_IDLE).await?;
+    let ran = converse(context, &target, &args, plots).await;
+    target.close().await;
     ran
 }
 
-async fn converse(context: &Context, place: &Place, args: &Args, plots: Option<Plots>) -> CommandResult {
-    let language = cells::language(place, &args.language).await?;
+async fn converse(
+    context: &Context,
+    target: &CodeSandbox,
+    args: &Args,
+    plots: Option<Plots>,
+) -> CommandResult {
+    let language = cells::language(target, &args.language).await?;
     if !language.is_stateful() {
         return Err(Error::invalid(format!("{language} keeps no variables between pieces of code"))
-            .with_hint(format!("Run it as a whole: `warren code {language}`."))
+            .with_hint(format!("Run whole programs with `warren code {language}`."))
             .into());
     }
     let mut repl = Repl {
-        place,
+        target,
         language,
         context: args.context.clone().unwrap_or_else(|| ContextName::of(language)),
         timeout: args.timeout,
@@ -84,7 +90,7 @@ async fn converse(context: &Context, place: &Place, args: &Args, plots: Option<P
         last_code: ExitCode::SUCCESS,
     };
     if terminal::stdin_is_terminal() {
-        output::note(&format!("{language} in a sandbox; :help tells more, ctrl-D leaves"));
+        output::note(&format!("{language} in a sandbox; :help shows commands, Ctrl-D quits"));
         let history = context.directories.home.join("history").join(language.as_str());
         repl.typed(Some(Editor::open(history)?)).await
     } else {
@@ -93,12 +99,12 @@ async fn converse(context: &Context, place: &Place, args: &Args, plots: Option<P
 }
 
 struct Repl<'a> {
-    place: &'a Place,
+    target: &'a CodeSandbox,
     language: Language,
     context: ContextName,
     timeout: Option<Duration>,
     screen: Screen,
-    /// Of the last code that ran, for scripts.
+    /// Exit code of the last piece of code, for scripts.
     last_code: ExitCode,
 }
 
@@ -131,7 +137,7 @@ impl Repl<'_> {
                     }
                 }
                 Line::Text(line) => {
-                    // The first line of a block may be empty; that is no block yet.
+                    // An empty first line does not start a block.
                     if block.is_empty() && line.trim().is_empty() {
                         continue;
                     }
@@ -174,15 +180,15 @@ impl Repl<'_> {
             output::error(&invalid.to_string());
             return Ok(());
         }
-        let ended = cells::run(self.place, &spec, &mut self.screen).await?;
-        if let Some(error) = cells::refusal(self.place, self.language, &ended).await {
+        let ended = cells::run(self.target, &spec, &mut self.screen).await?;
+        if let Some(error) = cells::refusal(self.target, self.language, &ended).await {
             return Err(error.into());
         }
         self.last_code = cells::conclude(&ended, &self.screen);
         Ok(())
     }
 
-    /// A line that begins with a colon. What goes wrong with it is told, and the conversation goes on.
+    /// Runs a line that begins with a colon. An error is printed, and the session goes on.
     async fn command(&mut self, line: &str) -> CommandResult<Next> {
         let mut words = line.trim_start_matches(':').split_whitespace();
         let (word, argument) = (words.next().unwrap_or_default(), words.next());
@@ -190,7 +196,7 @@ impl Repl<'_> {
             ("q" | "quit" | "exit", None) => return Ok(Next::Leave),
             ("help" | "h" | "?", None) => output::line(HELP),
             ("reset", None) => self.reset().await,
-            ("contexts", None) => match self.place.client.contexts(&self.place.sandbox).await {
+            ("contexts", None) => match self.target.client.contexts(&self.target.sandbox).await {
                 Ok(contexts) => context::table(&contexts),
                 Err(error) => Err(error),
             },
@@ -199,12 +205,10 @@ impl Repl<'_> {
             ("save-plots", Some(directory)) => {
                 Plots::open(Path::new(directory), "plot").map(|plots| self.screen.plots = Some(plots))
             }
-            _ => {
-                Err(Error::invalid(format!("{line:?} is not a command here")).with_hint("Try :help.").into())
-            }
+            _ => Err(Error::invalid(format!("unknown command {line:?}")).with_hint("Try :help.").into()),
         };
         match done {
-            // Whoever read our output has left.
+            // Our output is closed.
             Err(error) if error.kind().is_none() => return Err(error),
             Err(error) => drop(error.report(false)),
             Ok(()) => {}
@@ -213,23 +217,23 @@ impl Repl<'_> {
     }
 
     async fn reset(&mut self) -> CommandResult<()> {
-        self.place.client.reset_context(&self.place.sandbox, &self.context).await?;
-        output::note("the variables are forgotten");
+        self.target.client.reset_context(&self.target.sandbox, &self.context).await?;
+        output::note("variables cleared");
         Ok(())
     }
 
     async fn fork(&mut self, name: &str) -> CommandResult<()> {
         let into: ContextName = name.parse()?;
         let request = v1::ForkRequest { into: Some(into.clone()), force: false };
-        let made = self.place.client.fork_context(&self.place.sandbox, &self.context, &request).await?;
+        let made = self.target.client.fork_context(&self.target.sandbox, &self.context, &request).await?;
         made.warnings.iter().for_each(|warning| output::warn(warning));
-        output::note(&format!("this is {into} now; `:context {}` goes back", self.context));
+        output::note(&format!("switched to context {into}; `:context {}` goes back", self.context));
         self.context = into;
         Ok(())
     }
 }
 
-/// Reads on a thread where it may wait. The editor comes back with the line.
+/// Reads on a thread that may block. The editor is returned with the line.
 async fn next_line(editor: Option<Editor>, prompt: String) -> CommandResult<(Option<Editor>, Line)> {
     let read = tokio::task::spawn_blocking(move || match editor {
         Some(mut editor) => {
@@ -253,7 +257,7 @@ fn piped_line() -> CommandResult<Line> {
     Ok(Line::Text(text.trim_end_matches(['\n', '\r']).to_owned()))
 }
 
-/// Lines that can be edited, and remembered from one time to the next.
+/// A line editor with a history that persists between sessions.
 struct Editor {
     lines: DefaultEditor,
     history: PathBuf,
@@ -266,7 +270,7 @@ impl Editor {
             .and_then(|config| config.history_ignore_dups(true));
         let config = config.map_err(failed)?.auto_add_history(false).build();
         let mut lines = DefaultEditor::with_config(config).map_err(failed)?;
-        // Without a history, or with one that cannot be read, there is less to remember.
+        // A history that is missing or unreadable is not an error.
         lines.load_history(&history).ok();
         Ok(Self { lines, history })
     }
@@ -280,7 +284,7 @@ impl Editor {
         }
     }
 
-    /// Written at once: a terminal may be closed at any time.
+    /// Saved at once, because the terminal may be closed at any time.
     fn remember(&mut self, code: &str) {
         if !self.lines.add_history_entry(code).unwrap_or(false) {
             return;

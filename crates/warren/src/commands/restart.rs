@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::{Context, targets};
 use crate::{arguments, error::CommandResult};
 
-/// Stop sandboxes and start them again
+/// Stop and start sandboxes
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Names or ids
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
-    /// How long processes may take to end by themselves
+    /// How long to wait for processes to exit before killing them
     #[arg(long, short = 't', value_name = "SPAN", value_parser = arguments::duration)]
     grace: Option<Duration>,
 }

@@ -3,7 +3,7 @@
 use super::{Context, targets};
 use crate::error::CommandResult;
 
-/// Remove sandboxes with their files
+/// Remove sandboxes and their files
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren rm old-one older-one
@@ -12,7 +12,7 @@ pub(crate) struct Args {
     /// Names or ids
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
-    /// Stop those that run first
+    /// Stop running sandboxes first
     #[arg(long, short)]
     force: bool,
 }

@@ -17,13 +17,13 @@ use crate::{
     session::{self, Attachment, Ended},
 };
 
-/// A sandbox that is to be removed at the end is removed by the daemon if this command dies first: after idling this long.
+/// If this command dies, the daemon removes its temporary sandbox after it idles this long.
 const ORPHAN_IDLE: Duration = Duration::from_secs(300);
 
 /// Run a command in a new sandbox
 ///
-/// Output comes as it is printed, and the command's exit code is ours. Without a program the image's own command is run. The
-/// sandbox is removed afterwards unless it has a name, or --keep or --detach is given.
+/// Prints output as it comes; the exit code is that of the command. Without a program, runs the image's default
+/// command. The sandbox is removed afterwards unless it has a name, or --keep or --detach is given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren run python3 -c 'print(6 * 7)'
@@ -42,12 +42,12 @@ pub(crate) struct Args {
     /// Keep the sandbox afterwards
     #[arg(long)]
     keep: bool,
-    /// The program and its arguments; the image's own command when absent
+    /// Program and arguments [default: the image's command]
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }
 
-/// What `--json` shows: the sandbox it ran in, and the exec with its output.
+/// The output of `--json`: the sandbox, and the exec with its output.
 #[derive(Serialize)]
 struct Ran {
     sandbox: v1::Sandbox,
@@ -62,7 +62,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let spec = sandbox_spec(context, &args, is_kept)?;
     check_command(&args, &spec);
     let client = context.client().await?;
-    // Whoever reads our stderr as data wants the command's own.
+    // A program that reads our stderr wants only the command's own.
     let show = Show::unless(context.json || !std::io::stderr().is_terminal());
     let sandbox = client.create_showing(&spec, show).await?;
     warn(&sandbox);
@@ -83,8 +83,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     Ok(ended?.exit_code())
 }
 
-/// Weak walls are for people to know; whoever reads our stderr as data wants the command's own. That the sandbox is not what was
-/// asked for, such as another image, is for everybody.
+/// Warnings about weak isolation are for people; a program that reads our stderr wants only the command's own. A
+/// warning that the sandbox is not what was asked for, such as another image, is always shown.
 fn warn(sandbox: &v1::Sandbox) {
     let weaknesses = sandbox.isolation.as_ref().map(engine::weaknesses).unwrap_or_default();
     let has_people = std::io::stderr().is_terminal();
@@ -101,17 +101,17 @@ fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> CommandResult<
     Ok(spec)
 }
 
-/// The host's own programs have no command of their own, so one must be named.
+/// The image `host` has no default command, so the user must name a program.
 fn check_command(args: &Args, spec: &SandboxSpec) {
     let is_host = spec.image.is_host() && spec.rootfs.is_none();
     if args.command.is_empty() && spec.entrypoint.is_empty() && is_host {
         let missing = clap::error::ErrorKind::MissingRequiredArgument;
-        let message = "the image `host` has no command of its own: <PROGRAM> is missing";
+        let message = "the image `host` has no default command: <PROGRAM> is missing";
         crate::cli::Cli::command().error(missing, message).exit();
     }
 }
 
-/// As Docker has it: an entry point that was asked for comes before the arguments, and without any the image says what is
+/// Follows Docker: an entry point given by flag comes before the arguments; without either, the image decides what to
 /// run.
 fn choose_command(exec: &mut ExecSpec, spec: &SandboxSpec, sandbox: &v1::Sandbox) -> CommandResult<()> {
     let given = std::mem::take(&mut exec.command);
@@ -121,8 +121,8 @@ fn choose_command(exec: &mut ExecSpec, spec: &SandboxSpec, sandbox: &v1::Sandbox
         (false, true) => given,
     };
     if exec.command.is_empty() {
-        return Err(Error::invalid(format!("image {} has no command of its own", sandbox.image))
-            .with_hint("Name a program to run in it.")
+        return Err(Error::invalid(format!("image {} has no default command", sandbox.image))
+            .with_hint("Give a program to run.")
             .into());
     }
     exec.check()?;
@@ -182,7 +182,7 @@ async fn run_attached(
     session::attend(client, &exec, how).await
 }
 
-/// Hosts often have `python3` and no `python`. Everyone types `python`; so that one is tried again, and we say so.
+/// Hosts often have `python3` and no `python`, but everyone types `python`; so we retry with `python3` and say so.
 fn second_try(outcome: Option<&ExecOutcome>, mut spec: ExecSpec) -> Option<ExecSpec> {
     let is_missing = matches!(outcome, Some(ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. }));
     if !is_missing || spec.command.first().is_none_or(|program| program != "python") {
@@ -212,10 +212,10 @@ async fn captured(client: &Client, sandbox: &v1::Sandbox, spec: ExecSpec) -> Com
     }
 }
 
-/// A sandbox that could not be removed is worth a word, not the command's exit code.
+/// A sandbox that could not be removed is worth a warning, but does not change the exit code.
 async fn remove(client: &Client, sandbox: &v1::Sandbox) {
     if let Err(error) = client.remove(sandbox.id.as_str(), true).await {
-        output::warn(&format!("sandbox {} was not removed; `warren rm -f {0}` does it", sandbox.name));
+        output::warn(&format!("sandbox {} was not removed; remove it with `warren rm -f {0}`", sandbox.name));
         error.report(false);
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     output,
 };
 
-/// Write images to an archive
+/// Save images to an archive
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren save alpine -o alpine.tar
@@ -31,19 +31,19 @@ pub(crate) struct Args {
     /// Names or digests
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
-    /// The file; `-` or nothing is stdout
+    /// File to write, or `-` for stdout [default: stdout]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Show no progress
+    /// Do not show progress
     #[arg(long, short)]
     quiet: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum Format {
-    /// What `docker load` reads
+    /// The format of `docker save`
     #[default]
     Docker,
     /// An OCI layout
@@ -68,8 +68,8 @@ struct Saved {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let path = args.output.filter(|path| path != Path::new("-"));
     if path.is_none() && io::stdout().is_terminal() {
-        return Err(Error::invalid("an archive is not for a terminal")
-            .with_hint("Name a file with --output, or pipe it on.")
+        return Err(Error::invalid("not writing an archive to a terminal")
+            .with_hint("Give a file with --output, or use a pipe.")
             .into());
     }
     let client = context.client().await?;

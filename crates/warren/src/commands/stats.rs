@@ -14,19 +14,19 @@ use serde::Serialize;
 use super::Context;
 use crate::{arguments, client::Client, error::CommandResult, output};
 
-/// Between the two readings of a single look.
+/// Time between the two readings when not watching.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// Show what sandboxes use
+/// Show resource usage of sandboxes
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Names or ids; all that run when absent
+    /// Names or ids [default: all running sandboxes]
     #[arg(value_name = "SANDBOX")]
     sandboxes: Vec<String>,
-    /// Keep showing
+    /// Keep updating
     #[arg(long, short)]
     watch: bool,
-    /// Between two readings of --watch
+    /// Interval between updates of --watch
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = arguments::duration)]
     interval: Duration,
 }
@@ -43,7 +43,7 @@ struct Reading {
     usage: Usage,
 }
 
-/// Processor time at the last reading, for percents.
+/// CPU time at the last reading, to compute percentages.
 #[derive(Default)]
 struct Before(HashMap<String, (Instant, u64)>);
 
@@ -60,7 +60,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let client = context.client().await?;
     let mut before = Before::default();
     if !args.watch {
-        // A share of a processor is a difference between two readings.
+        // CPU usage is the difference between two readings.
         read(&client, &args.sandboxes, &mut before).await?;
         tokio::time::sleep(GLANCE).await;
     }
@@ -89,7 +89,7 @@ async fn read(client: &Client, asked: &[String], before: &mut Before) -> Command
     for v1::Sandbox { id, name, limits, .. } in sandboxes {
         let usage = match client.usage(id.as_str()).await {
             Ok(usage) => usage,
-            // It ended between the list and the question; only whoever named it wants to hear that.
+            // It ended after it was listed, which is an error only if the user named it.
             Err(_gone) if asked.is_empty() => continue,
             Err(error) => return Err(error),
         };
@@ -114,7 +114,7 @@ fn show(context: &Context, readings: &[Reading], is_watching: bool) -> CommandRe
         return output::json(&readings);
     }
     if is_watching && stdout().is_terminal() {
-        // Home, and clear what is below: the table is drawn over the last one.
+        // Cursor home, then clear below: the table is drawn over the last one.
         output::line("\u{1b}[H\u{1b}[J")?;
     }
     let heading = ["NAME", "CPU", "CPU TIME", "MEMORY", "LIMIT", "PEAK", "PIDS", "DISK", "OOM KILLS"];

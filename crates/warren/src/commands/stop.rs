@@ -5,19 +5,19 @@ use std::time::Duration;
 use super::{Context, targets};
 use crate::{arguments, error::CommandResult};
 
-/// Stop sandboxes: gracefully, then by force. Their files stay
+/// Stop sandboxes, gracefully and then by force, keeping their files
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Names or ids
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
-    /// How long processes may take to end by themselves
+    /// How long to wait for processes to exit before killing them
     #[arg(long, short = 't', value_name = "SPAN", value_parser = arguments::duration)]
     grace: Option<Duration>,
-    /// Take no new commands and let the running ones end first
+    /// Accept no new commands and let running ones finish first
     #[arg(long)]
     drain: bool,
-    /// How long --drain may take
+    /// Maximum time for --drain
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration, requires = "drain")]
     timeout: Option<Duration>,
 }

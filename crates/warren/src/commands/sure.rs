@@ -1,4 +1,4 @@
-//! A question before something goes that does not come back.
+//! Asks for confirmation before something is removed for good.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -6,12 +6,14 @@ use sandbox::Error;
 
 use crate::error::CommandResult;
 
-/// Asks whoever sits there. Where nobody does, nothing is removed: `--force` says it beforehand.
+/// Asks on the terminal. Without one this is an error, because only `--force` skips the question.
 pub(super) fn is_sure(question: &str) -> CommandResult<bool> {
     if !io::stdin().is_terminal() {
-        return Err(Error::invalid(format!("nobody is there to be asked: {question}"))
-            .with_hint("Give --force to remove without a question.")
-            .into());
+        return Err(Error::invalid(format!(
+            "cannot ask for confirmation, stdin is not a terminal: {question}"
+        ))
+        .with_hint("Pass --force to remove without confirmation.")
+        .into());
     }
     let mut stderr = io::stderr().lock();
     write!(stderr, "{question} [y/N] ")?;

@@ -1,4 +1,4 @@
-//! Commands that do the same to several sandboxes: each is answered for, and one that fails does not stop the others.
+//! Commands that act on several sandboxes: each is reported, and a failure does not stop the others.
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -14,7 +14,7 @@ use crate::{
 /// Sandboxes worked on at the same time.
 const MAX_AT_ONCE: usize = 8;
 
-/// One line of `--json`: what became of one sandbox.
+/// One line of `--json`: the result for one sandbox.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer<'a, T> {
@@ -58,7 +58,7 @@ pub(super) async fn inspect<'a, T: Serialize, F: Future<Output = CommandResult<T
     Ok(ExitCode::SUCCESS)
 }
 
-/// Does `act` to each target and tells how it went. The exit code is a failure if one of them failed.
+/// Applies `act` to each target and reports the results. The exit code is a failure if any of them failed.
 pub(super) async fn each<'a, T: Serialize, F>(
     context: &Context,
     targets: &'a [String],
@@ -93,14 +93,14 @@ where
     Ok(code)
 }
 
-/// What failed of several things that do not depend on each other. The first is told at the end, where it is looked for.
+/// Failures among several independent things. The first is reported last, where users look for it.
 #[derive(Default)]
 pub(super) struct Failures {
     first: Option<CommandError>,
 }
 
 impl Failures {
-    /// What came of one of them, unless it failed.
+    /// The result for one of them, unless it failed.
     pub(super) fn note<T>(&mut self, result: CommandResult<T>, json: bool) -> Option<T> {
         match result {
             Ok(done) => return Some(done),

@@ -14,7 +14,7 @@ pub(crate) struct Args {}
 #[derive(Serialize)]
 struct Versions {
     client: String,
-    /// Absent when none runs: asking for a version starts nothing.
+    /// Absent if no daemon runs: this command does not start one.
     #[serde(skip_serializing_if = "Option::is_none")]
     daemon: Option<Daemon>,
 }

@@ -7,12 +7,12 @@ use sandbox::{Error, ErrorKind, ExecId, SandboxState};
 use super::Context;
 use crate::{arguments, error::CommandResult, output};
 
-/// As `timeout(1)` answers.
+/// The exit code of `timeout(1)`.
 const EXIT_TIMED_OUT: u8 = 124;
 
-/// Wait until a command ended, or until a sandbox is in a state
+/// Wait until a command ends or a sandbox reaches a state
 ///
-/// With EXEC, the command's exit code is printed and is ours. When the time is up the exit code is 124.
+/// With EXEC, prints the command's exit code and exits with it. The exit code is 124 on timeout.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren wait dev
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// State to wait for
     #[arg(long, default_value = "stopped")]
     state: SandboxState,
-    /// How long to wait
+    /// Maximum time to wait
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     timeout: Option<Duration>,
 }
@@ -59,7 +59,7 @@ async fn wait_for_exec(context: &Context, args: &Args, exec: &ExecId) -> Command
         output::json(&view)?;
     }
     let Some(code) = view.exit_code else {
-        let error = Error::new(ErrorKind::TimedOut, format!("{exec} still runs"));
+        let error = Error::new(ErrorKind::TimedOut, format!("{exec} is still running"));
         crate::error::CommandError::from(error).report(context.json);
         return Ok(ExitCode::from(EXIT_TIMED_OUT));
     };

@@ -1,13 +1,13 @@
-//! The section `backends`: which ones there are beside the default.
+//! The section `backends`: which back ends to offer besides the default.
 
 use std::path::PathBuf;
 
 use toml::Value;
 
-/// Where the program of a back end is looked for.
+/// Where to find the program of a back end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProgramChoice {
-    /// In `PATH`; without it there is no such back end.
+    /// In `PATH`; if it is not there, the back end is not offered.
     Search,
     At(PathBuf),
     Never,
@@ -19,19 +19,19 @@ pub(crate) struct BackendsConfig {
     pub(crate) oci: ProgramChoice,
     /// `runsc`.
     pub(crate) gvisor: ProgramChoice,
-    /// Whether sandboxes without any walls may be made.
+    /// Whether sandboxes without isolation may be created.
     pub(crate) process: bool,
 }
 
 impl Default for BackendsConfig {
-    /// Only what has walls at least as strong as the default's: root in an `oci` sandbox is the host's root.
+    /// Only back ends that isolate at least as well as the default; root in an `oci` sandbox is the host's root.
     fn default() -> Self {
         Self { oci: ProgramChoice::Never, gvisor: ProgramChoice::Search, process: false }
     }
 }
 
 impl BackendsConfig {
-    /// Sets one key of the section. The error says what is wanted.
+    /// Sets one key of the section. The error describes the expected value.
     pub(super) fn set(&mut self, key: &str, value: &Value) -> Result<(), &'static str> {
         match key {
             "backends.oci" => self.oci = program(value)?,

@@ -12,7 +12,7 @@ use super::{is_http, size};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ImagesConfig {
     max_disk: Option<ByteSize>,
-    /// Registry and address, in the order in which they are asked.
+    /// Registries and addresses, in the order in which they are tried.
     mirrors: Vec<(String, Url)>,
     insecure: Vec<String>,
     registries: Option<Vec<String>>,
@@ -20,7 +20,7 @@ pub(crate) struct ImagesConfig {
 }
 
 impl ImagesConfig {
-    /// Sets one key of the section. The error says what is wanted.
+    /// Sets one key of the section. The error describes the expected value.
     pub(super) fn set(&mut self, key: &str, value: &Value) -> Result<(), &'static str> {
         match key {
             "images.max_disk" => {
@@ -51,7 +51,7 @@ impl ImagesConfig {
         self.mirrors.iter().map(|(_, url)| url)
     }
 
-    /// Logged in as whoever runs the daemon is.
+    /// Credentials come from the Docker configuration of the daemon's user.
     pub(crate) fn options(&self) -> ImageOptions {
         let mirror = |(registry, url): &(String, Url)| Mirror {
             registry: registry.clone(),

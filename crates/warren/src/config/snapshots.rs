@@ -1,4 +1,4 @@
-//! The section `snapshots`: how many there may be, and how large an archive.
+//! The section `snapshots`: how many may exist, and how large an archive may be.
 
 use engine::EngineConfig;
 use sandbox::ByteSize;
@@ -14,7 +14,7 @@ pub(crate) struct SnapshotsConfig {
 }
 
 impl SnapshotsConfig {
-    /// Sets one key of the section. The error says what is wanted.
+    /// Sets one key of the section. The error describes the expected value.
     pub(super) fn set(&mut self, key: &str, value: &Value) -> Result<(), &'static str> {
         match key {
             "snapshots.max_count" => self.max_count = Some(count(value)?),
@@ -24,7 +24,7 @@ impl SnapshotsConfig {
         Ok(())
     }
 
-    /// What the file does not say stays as it is.
+    /// Settings that the file does not mention stay as they are.
     pub(crate) fn apply(&self, engine: &mut EngineConfig) {
         engine.max_snapshots = self.max_count.unwrap_or(engine.max_snapshots);
         engine.max_snapshots_each = self.max_count_per_key.unwrap_or(engine.max_snapshots_each);

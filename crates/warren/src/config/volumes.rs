@@ -1,4 +1,4 @@
-//! The section `volumes`: how many there may be, and how much those of one key may hold.
+//! The section `volumes`: how many may exist, and how much the volumes of one key may hold.
 
 use engine::VolumeLimits;
 use sandbox::ByteSize;
@@ -14,7 +14,7 @@ pub(crate) struct VolumesConfig {
 }
 
 impl VolumesConfig {
-    /// Sets one key of the section. The error says what is wanted.
+    /// Sets one key of the section. The error describes the expected value.
     pub(super) fn set(&mut self, key: &str, value: &Value) -> Result<(), &'static str> {
         match key {
             "volumes.max_count" => self.max_count = Some(count(value)?),
@@ -24,7 +24,7 @@ impl VolumesConfig {
         Ok(())
     }
 
-    /// What the file does not say stays as it is.
+    /// Settings that the file does not mention stay as they are.
     pub(crate) fn apply(&self, limits: &mut VolumeLimits) {
         limits.count = self.max_count.unwrap_or(limits.count);
         limits.count_each = self.max_count_per_key.unwrap_or(limits.count_each);

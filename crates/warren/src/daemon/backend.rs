@@ -1,4 +1,4 @@
-//! The back ends of a daemon: the default, which it was told to use, and those that can be chosen beside it.
+//! The back ends of a daemon: the default one, and those that sandboxes can choose instead.
 
 use std::{
     fmt,
@@ -23,14 +23,14 @@ use crate::{
     guest_role::GUEST,
 };
 
-/// Where programs for administrators are, which is not always in the `PATH` of a daemon.
+/// Directories of administrators' programs, which are not always in the `PATH` of a daemon.
 const SYSTEM_PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendChoice {
     /// The kernel's own parts: namespaces, cgroups, seccomp
     Namespace,
-    /// Pretends; for trying things out without a single privilege
+    /// Simulates sandboxes; for trying things out without any privileges
     Fake,
 }
 
@@ -60,12 +60,12 @@ impl fmt::Display for BackendChoice {
 /// Back ends that can make sandboxes, the default first.
 pub(super) struct Running {
     pub(super) backends: Vec<Arc<dyn Backend>>,
-    /// Who unpacks layers with the rights that sandboxes' files need. A daemon without keeps no images.
+    /// Unpacks layers with the privileges that sandboxes' files need. A daemon without it keeps no images.
     pub(super) unpacker: Option<Arc<dyn Unpacker>>,
 }
 
 impl BackendChoice {
-    /// Called by whoever holds the locks. `open_files`: the soft limit that the daemon was started with.
+    /// The caller must hold the locks. `open_files`: the soft limit that the daemon was started with.
     pub(super) async fn start(
         self,
         directories: Directories,
@@ -77,9 +77,9 @@ impl BackendChoice {
                 let Directories { home, run } = directories;
                 let places = NamespaceDirectories { home, run };
                 let backend = NamespaceBackend::new(places.clone(), open_files).await.map_err(|error| {
-                    Error::new(ErrorKind::Unavailable, "sandboxes cannot be made on this host")
+                    Error::new(ErrorKind::Unavailable, "this host cannot run sandboxes")
                         .with_source(error)
-                        .with_hint("`warren doctor` tells what is missing and how to mend it.")
+                        .with_hint("`warren doctor` shows what is missing and how to fix it.")
                 })?;
                 let unpacker = Some(backend.unpacker());
                 let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(backend)];
@@ -91,8 +91,8 @@ impl BackendChoice {
     }
 }
 
-/// What can be chosen beside the default. Nothing is prepared here: one that nobody uses costs nothing, and one that cannot be
-/// prepared says so to whoever asks for it.
+/// The back ends that can be chosen instead of the default. They are prepared only when first used: an unused one costs
+/// nothing, and one that fails reports it to whoever asks for it.
 fn others(places: &NamespaceDirectories, offered: &BackendsConfig) -> Vec<Arc<dyn Backend>> {
     let mut others: Vec<Arc<dyn Backend>> = Vec::new();
     let runtimes = [
@@ -100,7 +100,7 @@ fn others(places: &NamespaceDirectories, offered: &BackendsConfig) -> Vec<Arc<dy
         (BackendKind::Gvisor, &offered.gvisor, &["runsc"][..]),
     ];
     for (kind, choice, names) in runtimes {
-        // Runtimes are given root file systems that the daemon mounts.
+        // Runtimes use root file systems that the daemon mounts.
         if let Some(program) = find(choice, names).filter(|_| rustix::process::geteuid().is_root()) {
             tracing::debug!(%kind, program = %program.display(), "can be chosen");
             others.push(Arc::new(OciBackend::new(places.clone(), kind, program, &[GUEST])));
@@ -110,18 +110,18 @@ fn others(places: &NamespaceDirectories, offered: &BackendsConfig) -> Vec<Arc<dy
         match ProcessBackend::new(places.clone(), &[GUEST]) {
             Ok(backend) => {
                 tracing::warn!(
-                    "THE BACK END process CAN BE CHOSEN: whoever may make sandboxes here can do everything that the \
+                    "THE BACK END process IS ENABLED: anyone who may create sandboxes here can do everything that the \
                      user of this daemon can"
                 );
                 others.push(Arc::new(backend));
             }
-            Err(error) => tracing::warn!(%error, "the back end process cannot be used"),
+            Err(error) => tracing::warn!(%error, "cannot use the back end process"),
         }
     }
     others
 }
 
-/// The program of a back end: the one that was named, or the first of these names that is there.
+/// The program of a back end: the configured one, or the first of these names that exists.
 fn find(choice: &ProgramChoice, names: &[&str]) -> Option<PathBuf> {
     match choice {
         ProgramChoice::Never => None,

@@ -1,4 +1,4 @@
-//! Leaving by itself when nothing is alive and nobody asks.
+//! Stops the daemon when no sandbox is alive and no requests come.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use engine::Engine;
 use frontends::http::Activity;
 use tokio_util::sync::CancellationToken;
 
-/// Longest and shortest pause between two looks.
+/// Longest and shortest pause between two checks.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 const MIN_PAUSE: Duration = Duration::from_millis(10);
 
-/// Cancels `stop` once the daemon has idled for `limit` without a break. An open connection is not idling.
+/// Cancels `stop` once the daemon has idled for `limit` without a break. An open connection counts as activity.
 pub(super) async fn stop_when_idle(
     limit: Option<Duration>,
     engine: Engine,
@@ -28,7 +28,7 @@ pub(super) async fn stop_when_idle(
         if activity.n_open() > 0 || !engine.is_idle().await {
             idle_since = Instant::now();
         } else if idle_since.elapsed() >= limit {
-            tracing::info!(after = ?limit, "nothing is alive and nobody asked; leaving");
+            tracing::info!(after = ?limit, "no sandbox is alive and no request came; exiting");
             stop.cancel();
             return;
         }

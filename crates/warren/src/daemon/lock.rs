@@ -1,6 +1,7 @@
-//! One daemon for a data directory, and one for a run directory: locks that the kernel gives back when their holder dies.
+//! Locks that allow one daemon per data directory and per run directory. The kernel releases them when their holder
+//! dies.
 //!
-//! Two daemons with one run directory would take each other's socket away, and sweep each other's sandboxes.
+//! Two daemons with the same run directory would replace each other's socket, and sweep each other's sandboxes.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -31,13 +32,13 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Whether that is what went wrong.
+    /// Whether this is the cause of an error.
     pub(super) fn of(error: &Error) -> Option<Self> {
         std::error::Error::source(error).and_then(|source| source.downcast_ref::<Self>()).copied()
     }
 }
 
-/// What a holder wrote into its lock. It only helps people.
+/// What the holder wrote into its lock file, for error messages only.
 #[derive(Debug, Default)]
 struct Note {
     pid: Option<i32>,
@@ -68,7 +69,7 @@ impl Lock {
         Self::take(&directories.home, b"")?.map_err(|note| already_served(directories, &note))
     }
 
-    /// Taken after the one of the data directory. Nothing where both directories are one.
+    /// Taken after the lock of the data directory. None if both directories are the same.
     pub(super) fn of_run(directories: &Directories) -> Result<Option<Self>> {
         let Directories { home, run } = directories;
         if let (Ok(home), Ok(run)) = (home.canonicalize(), run.canonicalize())
@@ -78,13 +79,13 @@ impl Lock {
         }
         let taken = Self::take(run, home.as_os_str().as_bytes())?;
         taken.map(Some).map_err(|note| match note.home.as_deref() {
-            // The last daemon of our own home: the kernel takes its locks away one after the other.
+            // The previous daemon of our own home: the kernel releases its locks one after the other.
             Some(other) if Path::new(other) == home => already_served(directories, &note),
             other => in_use(directories, &note, other.unwrap_or("another data directory")),
         })
     }
 
-    /// The lock, or who has it.
+    /// The lock, or the note of its holder.
     fn take(directory: &Path, home: &[u8]) -> Result<std::result::Result<Self, Note>> {
         let path = Self::path(directory);
         let failed = |error| {
@@ -104,7 +105,7 @@ impl Lock {
             Err(TryLockError::WouldBlock) => return Ok(Err(Note::read(file))),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        // The lock counts; the note only helps people, so it may fail to be written.
+        // Only the lock matters; failing to write the note is fine.
         let note = [format!("{}\n", std::process::id()).as_bytes(), home].concat();
         file.set_len(0).and_then(|()| file.write_all(&note)).ok();
         Ok(Ok(Self { _file: file }))
@@ -112,9 +113,10 @@ impl Lock {
 }
 
 fn already_served(directories: &Directories, note: &Note) -> Error {
-    let message = format!("a daemon ({}) already serves {}", note.holder(), directories.home.display());
+    let message =
+        format!("a daemon ({}) is already running for {}", note.holder(), directories.home.display());
     Error::new(ErrorKind::AlreadyExists, message)
-        .with_hint("Use that one, or take its place with `warren serve --take-over`: its sandboxes live on.")
+        .with_hint("Use that one, or replace it with `warren serve --take-over`; its sandboxes keep running.")
         .with_source(Held { pid: note.pid })
 }
 
@@ -123,7 +125,7 @@ fn in_use(directories: &Directories, note: &Note, other: &str) -> Error {
     let message =
         format!("the run directory {} is in use by the daemon ({}) of {other}", run.display(), note.holder());
     Error::new(ErrorKind::AlreadyExists, message).with_hint(format!(
-        "Give {} a run directory of its own with --run-dir or WARREN_RUN.",
+        "Use a separate run directory for {} with --run-dir or WARREN_RUN.",
         home.display()
     ))
 }
@@ -153,9 +155,9 @@ mod tests {
             error.to_string().contains("first") && crate::error::hint(&error).unwrap().contains("--run-dir"),
             "{error}"
         );
-        // The same home again is a daemon that starts or leaves: worth another try.
+        // The same home means a daemon that is starting or shutting down: worth another attempt.
         let error = Lock::of_run(&of("first")).unwrap_err();
-        assert!(error.to_string().contains("already serves"), "{error}");
+        assert!(error.to_string().contains("is already running for"), "{error}");
         drop(first);
         Lock::of_run(&of("second")).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The daemon's log: events with fields, on stderr. A command that starts a daemon makes stderr a file.
+//! The daemon's log: events with fields, on stderr. A command that starts a daemon redirects stderr to a file.
 
 use std::io::IsTerminal as _;
 
@@ -7,8 +7,8 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::env;
 
-/// The MCP library tells of every connection at `info`, of every mistake of a client at `warn`, and of clients that left at
-/// `error`: what matters of it is told by our own code.
+/// The MCP library logs every connection at `info`, every mistake of a client at `warn`, and clients that disconnect at
+/// `error`; our own code logs what matters.
 const DEFAULT_FILTER: &str = "info,rmcp=error,rmcp::service=off";
 
 pub(super) fn init(flag: Option<&str>) -> Result<()> {
@@ -16,7 +16,7 @@ pub(super) fn init(flag: Option<&str>) -> Result<()> {
     let text = asked.unwrap_or_else(|| DEFAULT_FILTER.to_owned());
     let filter = EnvFilter::try_new(&text).map_err(|error| {
         Error::invalid(format!("{text:?} is not a log filter: {error}"))
-            .with_hint("Write error, warn, info, debug, trace, or something like info,engine=debug.")
+            .with_hint("Use error, warn, info, debug, trace, or a filter such as info,engine=debug.")
     })?;
     fmt()
         .with_env_filter(filter)

@@ -1,13 +1,13 @@
-//! A daemon that was busy once should not stay large.
+//! Returns memory to the kernel after the daemon was busy.
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// Seldom enough to cost nothing, often enough that a burst is soon forgotten.
+/// Rare enough to cost nothing, often enough to return memory soon after a burst.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Gives freed memory back to the kernel now and then, until `stop`.
+/// Periodically returns freed memory to the kernel, until `stop`.
 pub(super) async fn give_back(stop: CancellationToken) {
     loop {
         tokio::select! {

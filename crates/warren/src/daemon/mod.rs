@@ -1,7 +1,8 @@
 //! The daemon: engine, back end and front ends in one process.
 //!
-//! Its life: leave the terminal (if a command started it), take the lock, start the spawner, open the store and the engine,
-//! listen (on a Unix socket, and on TCP if told), say that it is ready; at the end stop listening, let requests finish, close. Sandboxes outlive it.
+//! Its life: detach from the terminal (if a command started it), take the lock, start the spawner, open the store and
+//! the engine, listen (on a Unix socket, and on TCP if told to), report that it is ready; at the end stop listening,
+//! let requests finish, close. Sandboxes outlive it.
 
 mod backend;
 mod descriptors;
@@ -43,21 +44,21 @@ use self::{
 };
 use crate::{config::Config, directories::Directories, error::CommandResult, packages::HostGateway};
 
-/// Enough to answer while one of them is busy; each costs memory.
+/// Worker threads: enough to answer while one of them is busy; each costs memory.
 const WORKER_THREADS: usize = 2;
-/// Heaps of the C library: enough for the workers, and a fifth less memory than with one for each thread.
+/// Heaps of the C library: enough for the workers, and a fifth less memory than with one per thread.
 const HEAPS: u8 = 2;
-/// Threads for blocking work (files of the ledger, SQLite), which end when they idle.
+/// Threads for blocking work (ledger files, SQLite), which exit when idle.
 const MAX_BLOCKING_THREADS: usize = 32;
-/// What requests in flight get at the end.
+/// How long requests in flight may take at shutdown.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// What MCP clients are served.
+/// Which MCP server clients get.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum McpProfile {
     #[default]
     Warren,
-    /// What the official conformance suite expects, over the same transports; in builds for tests only.
+    /// The server that the official conformance suite expects, over the same transports; only in test builds.
     Conformance,
 }
 
@@ -65,23 +66,23 @@ pub(crate) enum McpProfile {
 pub(crate) struct ServeOptions {
     pub(crate) directories: Directories,
     pub(crate) config: Config,
-    /// The variable's choice, or the default, when absent.
+    /// If absent, the variable or the default decides.
     pub(crate) backend: Option<BackendChoice>,
     pub(crate) idle_exit: Option<Duration>,
     pub(crate) log: Option<String>,
     /// Started by a command: no terminal, and stdout is a pipe to that command.
     pub(crate) is_detached: bool,
-    /// For MCP clients that bring none of their own, which is all on HTTP.
+    /// Settings for MCP clients that bring none of their own, which is all of them on HTTP.
     pub(crate) mcp: mcp::Settings,
     pub(crate) mcp_profile: McpProfile,
-    /// Has a daemon end that is in the way.
+    /// Replaces a running daemon.
     pub(crate) takes_over: bool,
     pub(crate) network: NetworkOptions,
-    /// As far as the command line says.
+    /// The command line's settings.
     pub(crate) links: LinkSettings,
 }
 
-/// Runs the daemon to its end.
+/// Runs the daemon until it stops.
 pub(crate) fn serve(options: ServeOptions) -> CommandResult {
     let announcer = Announcer::new(options.is_detached);
     let result = start(&options, &announcer);
@@ -94,7 +95,7 @@ pub(crate) fn serve(options: ServeOptions) -> CommandResult {
 
 fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
     if options.is_detached {
-        // Fails only for the leader of a group, which then has no terminal to leave.
+        // Fails only for the leader of a process group, which then has no terminal to detach from.
         rustix::process::setsid().ok();
     }
     log::init(options.log.as_deref())?;
@@ -107,7 +108,7 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
         .thread_keep_alive(Duration::from_secs(5))
         .enable_all()
         .build()
-        .map_err(|error| unavailable("could not start the threads", error))?;
+        .map_err(|error| unavailable("could not start threads", error))?;
     let result = runtime.block_on(run(options, backend, open_files, announcer));
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
@@ -120,7 +121,7 @@ async fn run(
     announcer: &Announcer,
 ) -> Result<()> {
     let directories = &options.directories;
-    // Before another daemon is sent away: this one would have to be able to take its place.
+    // Checked before another daemon is stopped, because this one must be able to replace it.
     let plan = Plan::new(&options.network, options.is_detached)?;
     directories.make()?;
     let locks = if options.takes_over {
@@ -129,7 +130,7 @@ async fn run(
         take_over::take_locks(directories)?
     };
     Note::remove_old(directories);
-    // Its spawner begins while the records are read.
+    // Its spawner starts while the records are read.
     let offered = options.config.backends.clone();
     let starting = tokio::spawn(backend.start(directories.clone(), open_files, offered));
     let store = Store::open(&directories.home).map_err(|error| no_records(&directories.home, error))?;
@@ -139,14 +140,14 @@ async fn run(
     let engine =
         Engine::open_all(engine_config(options, unpacker), store, backends, Arc::new(SystemClock)).await?;
     let (socket, listener) = Socket::listen(directories.socket()?)?;
-    // After the socket: whoever finds the note of its address finds all of the daemon.
+    // After the socket: whoever finds the address note can use all of the daemon.
     let network = match plan {
         Some(plan) => Some(plan.listen(directories).await.inspect_err(|_failed| socket.remove())?),
         None => None,
     };
     let stop = CancellationToken::new();
     let activity = Activity::default();
-    stop_on_signals(&stop).map_err(|error| unavailable("could not listen to signals", error))?;
+    stop_on_signals(&stop).map_err(|error| unavailable("could not listen for signals", error))?;
 
     let backends: Vec<_> = engine.backends().iter().map(|found| found.backend.as_str()).collect();
     tracing::info!(socket = %socket.path().display(), backends = backends.join(" "), "ready");
@@ -166,7 +167,7 @@ async fn run(
     let routes = routes.merge(mcp_routes.inspect_err(|_refused| socket.remove())?);
     let owner = rustix::process::geteuid().as_raw();
     let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));
-    // First out of the way: whoever comes then finds no daemon and starts the next one, which waits for the lock.
+    // Removed first: the next command then finds no daemon and starts a new one, which waits for the lock.
     let hide = || socket.remove();
     let serving = http::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
     let on_network = serve_network(network, routes, &engine, &activity, &stop);
@@ -193,7 +194,7 @@ fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) ->
     if !config.packages_disabled {
         engine.packages = Some(Arc::new(HostGateway::new(config.clone(), home)));
     }
-    // Opened by the engine when its records are read, so that nothing that a sandbox uses is ever taken for unused.
+    // Opened by the engine once its records are read, so that an image that a sandbox uses never counts as unused.
     config.snapshots.apply(&mut engine);
     config.volumes.apply(&mut engine.volumes);
     engine.images = unpacker.map(|unpacker| ImageOptions { unpacker, ..config.images.options() });
@@ -214,7 +215,7 @@ fn mcp_routes(
     }
 }
 
-/// Serves TCP until `stop`, where the daemon listens there.
+/// Serves TCP until `stop`, if the daemon listens there.
 async fn serve_network(
     network: Option<Network>,
     routes: http::Router,

@@ -1,4 +1,4 @@
-//! The daemon on TCP: where it listens, how it finds out who asks, and how others find it.
+//! The daemon on TCP: its address, how it authenticates clients, and how commands find it.
 
 use std::{
     fmt, fs, io,
@@ -21,11 +21,11 @@ use tokio::net::TcpListener;
 
 use crate::{directories::Directories, env};
 
-/// Where a daemon in the foreground listens when nobody says otherwise.
+/// Default address of a daemon in the foreground.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5555);
-/// In the run directory: where to find the daemon on TCP.
+/// File in the run directory with the daemon's TCP address.
 const NOTE_NAME: &str = "http.json";
-/// How long a daemon that was just started may take to listen, and how often its note is looked for.
+/// How long a newly started daemon may take to listen, and how often its address note is checked.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -43,13 +43,13 @@ impl FromStr for Listen {
         if text == "none" {
             return Ok(Self::Nowhere);
         }
-        // The one name that needs no look-up, and that people write.
+        // The one name that people use and that needs no DNS lookup.
         let numeric = text
             .strip_prefix("localhost:")
             .map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
         numeric.parse().map(Self::At).map_err(|_malformed| {
             Error::invalid(format!("{text:?} is not an address to listen on"))
-                .with_hint("Write an address and a port, like 127.0.0.1:5555 or [::1]:5555, or none.")
+                .with_hint("Use an address and a port, such as 127.0.0.1:5555 or [::1]:5555, or none.")
         })
     }
 }
@@ -61,10 +61,10 @@ pub(crate) struct TlsFiles {
     pub(crate) key: PathBuf,
 }
 
-/// What `warren serve` was told about TCP.
+/// The TCP options of `warren serve`.
 #[derive(Debug)]
 pub(crate) struct NetworkOptions {
-    /// The variable's choice, or the default, when absent.
+    /// If absent, the variable or the default decides.
     pub(crate) listen: Option<Listen>,
     pub(crate) is_dev: bool,
     pub(crate) tls: Option<TlsFiles>,
@@ -73,7 +73,7 @@ pub(crate) struct NetworkOptions {
     pub(crate) limits: LimitSettings,
 }
 
-/// Everything about TCP that can be wrong without a port.
+/// The TCP settings, checked before the port is opened.
 #[derive(Debug)]
 pub(super) struct Plan {
     address: SocketAddr,
@@ -84,7 +84,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Nothing, where the daemon is not to listen. A daemon that a command started does so only when told.
+    /// None if the daemon does not listen on TCP. A daemon that a command started listens only if told to.
     pub(super) fn new(options: &NetworkOptions, is_detached: bool) -> Result<Option<Self>> {
         let of_variable = env::text(env::LISTEN).map(|text| text.parse()).transpose().map_err(of_variable)?;
         let unasked = if is_detached { Listen::Nowhere } else { Listen::At(DEFAULT_ADDRESS) };
@@ -107,7 +107,7 @@ impl Plan {
         Ok(Some(Self { address, tls, dev, hosts, limits: options.limits }))
     }
 
-    /// Takes the port, and notes where it is.
+    /// Opens the port, and writes the address note.
     pub(super) async fn listen(self, directories: &Directories) -> Result<Network> {
         let Self { address, tls, dev, hosts, limits } = self;
         let failed = |error| cannot_listen(address, error);
@@ -118,7 +118,7 @@ impl Plan {
     }
 }
 
-/// The port is taken.
+/// An open TCP port.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) listener: TcpListener,
@@ -131,7 +131,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Who gets through, and how much.
+    /// Access checks and rate limits.
     pub(super) fn gate(&self, engine: &Engine) -> Gate {
         let auth: Arc<dyn Authenticate> = match self.dev {
             Some(dev) => Arc::new(dev),
@@ -140,33 +140,35 @@ impl Network {
         Gate::tcp(engine.clone(), auth, self.hosts.clone(), Arc::new(Limits::new(self.limits)))
     }
 
-    /// Where links begin for those who ask by other ways than TCP.
+    /// Base URL of links for clients that do not use TCP.
     pub(super) fn base(&self) -> Option<BaseUrl> {
         self.url.to_string().parse().ok()
     }
 
-    /// Says where it is and what is still missing.
+    /// Logs the address and what is still missing.
     pub(super) async fn introduce(&self, engine: &Engine) {
         let url = &self.url;
         tracing::info!("MCP: {url}/mcp · REST: {url}/v1");
         if self.dev.is_some() {
-            tracing::warn!("--dev: every program on this machine may do everything here, without a key");
+            tracing::warn!("--dev: every program on this machine can do everything here, without a key");
             return;
         }
         if !url.is_tls && !url.address.ip().to_canonical().is_loopback() {
             tracing::warn!(
-                "keys travel in clear to {}: give --tls-cert and --tls-key, or let only a proxy reach it",
+                "keys are sent unencrypted to {}: use --tls-cert and --tls-key, or allow only a proxy to connect",
                 url.address
             );
         }
-        // Whoever cannot list keys has other worries, and the log has them.
+        // A failure to list keys is logged elsewhere.
         if engine.keys(&Principal::operator("daemon")).await.is_ok_and(|keys| keys.is_empty()) {
-            tracing::info!("there is no key yet, so nobody gets in by TCP: `warren key create` makes one");
+            tracing::info!(
+                "no key exists yet, so no TCP client can connect: create one with `warren key create`"
+            );
         }
     }
 }
 
-/// How the daemon is reached from this machine.
+/// The daemon's URL on this machine.
 #[derive(Debug, Clone, Copy)]
 struct Url {
     is_tls: bool,
@@ -176,7 +178,7 @@ struct Url {
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut address = self.address;
-        // "Everywhere" is no place to connect to.
+        // One cannot connect to the unspecified address.
         if address.ip().is_unspecified() {
             address.set_ip(Ipv4Addr::LOCALHOST.into());
         }
@@ -184,7 +186,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// The file that tells where the daemon is. Removed at the end.
+/// The address note: a file with the daemon's URL. Removed at the end.
 #[derive(Debug)]
 pub(crate) struct Note {
     path: PathBuf,
@@ -209,7 +211,7 @@ impl Note {
         Ok(Self { path })
     }
 
-    /// The daemon's address on TCP, from the note in its run directory. Waits for a daemon that has just been started.
+    /// The daemon's TCP address, from the note in its run directory. Waits for a daemon that was just started.
     pub(crate) async fn wait_for_address(run: &Path) -> Result<SocketAddr> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -230,7 +232,7 @@ impl Note {
         body.url.split_once("://")?.1.parse().ok()
     }
 
-    /// Called under the lock: what is there belongs to a daemon that died.
+    /// Called under the lock: an existing file belongs to a daemon that died.
     pub(super) fn remove_old(directories: &Directories) {
         remove(&directories.run.join(NOTE_NAME));
     }
@@ -240,7 +242,7 @@ impl Note {
     }
 }
 
-/// Nobody reads half of it.
+/// Written atomically, so that nobody reads half of it.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::io::Write as _;
     let new = path.with_extension("json.new");
@@ -258,21 +260,21 @@ fn remove(path: &Path) {
 }
 
 fn of_variable(error: Error) -> Error {
-    error.reworded(|words| format!("{} is wrong: {words}", env::LISTEN))
+    error.reworded(|words| format!("invalid {}: {words}", env::LISTEN))
 }
 
 fn needs_address() -> Error {
-    Error::invalid("--dev and --tls-cert are for TCP, and this daemon is to listen on none")
-        .with_hint("Give an address, like --listen 127.0.0.1:5555.")
+    Error::invalid("--dev and --tls-cert are for TCP, but this daemon does not listen on TCP")
+        .with_hint("Give an address, such as --listen 127.0.0.1:5555.")
 }
 
 fn cannot_listen(address: SocketAddr, error: io::Error) -> Error {
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "Another program listens there. Choose another address with --listen, port 0 for any free one, or none."
+            "Another program uses this address. Choose another with --listen: port 0 for any free port, or none."
         }
         io::ErrorKind::PermissionDenied => "Choose a port above 1023 with --listen.",
-        _ => "Choose an address of this machine with --listen, or none.",
+        _ => "Choose an address of this machine with --listen, or use --listen none.",
     };
     Error::new(ErrorKind::Unavailable, format!("could not listen on {address}: {error}"))
         .with_source(error)

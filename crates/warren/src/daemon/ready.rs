@@ -1,4 +1,4 @@
-//! The first word of a daemon that a command started: ready, or why not.
+//! The first message of a daemon that a command started: ready, or why not.
 
 use std::{error::Error as _, fs::File, io::Write as _, process::id};
 
@@ -13,7 +13,7 @@ use super::lock::Held;
 #[serde(tag = "type", rename_all = "camelCase")]
 pub(crate) enum Readiness {
     Ready,
-    /// Another daemon has the data directory. It may still be starting, or be on its way out.
+    /// Another daemon has the data directory. It may be starting or shutting down.
     Locked {
         pid: Option<i32>,
     },
@@ -22,7 +22,7 @@ pub(crate) enum Readiness {
     },
 }
 
-/// Tells the command that started us, if one did.
+/// Reports to the command that started us, if one did.
 #[derive(Debug)]
 pub(super) struct Announcer {
     is_detached: bool,
@@ -49,10 +49,10 @@ impl Announcer {
             return;
         }
         let mut stdout = std::io::stdout().lock();
-        // A command that died meanwhile does not matter to the daemon.
+        // It does not matter if the command died meanwhile.
         serde_json::to_string(word).ok().and_then(|line| writeln!(stdout, "{line}").ok());
         stdout.flush().ok();
-        // Let go of the pipe: its reader must not take us for a command that still talks.
+        // Close the pipe: its reader must not wait for more.
         if let Ok(null) = File::options().write(true).open("/dev/null") {
             rustix::stdio::dup2_stdout(null).ok();
         }

@@ -1,4 +1,4 @@
-//! `warren doctor --recover`: makes a home's records anew, in the place of a daemon that cannot open them.
+//! `warren doctor --recover`: rebuilds the records of a home whose daemon cannot open them.
 
 use std::path::PathBuf;
 
@@ -12,14 +12,14 @@ use crate::directories::Directories;
 
 #[derive(Debug)]
 pub(crate) struct Recovered {
-    /// What the damaged database is called now, where it was damaged.
+    /// The new path of the database, if it was damaged.
     pub(crate) database: Option<PathBuf>,
     pub(crate) recovery: Recovery,
-    /// Where that lies now of which no record could be made.
+    /// The directory with the files for which no record could be rebuilt.
     pub(crate) lost: Option<PathBuf>,
 }
 
-/// Deletes nothing: what cannot be used is put aside. Refused while a daemon runs.
+/// Deletes nothing: unusable files are moved aside. Fails while a daemon runs.
 pub(crate) async fn recover(directories: &Directories) -> Result<Recovered> {
     directories.make()?;
     let _locks = take_locks(directories)?;

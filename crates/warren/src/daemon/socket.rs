@@ -17,19 +17,19 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Called under the lock: a socket that is there belongs to a daemon that died.
+    /// Called under the lock: an existing socket belongs to a daemon that died.
     pub(super) fn listen(path: PathBuf) -> Result<(Self, UnixListener)> {
         let failed = |error: io::Error| {
             Error::new(ErrorKind::Unavailable, format!("could not listen on {}", path.display()))
                 .with_source(error)
         };
         match fs::remove_file(&path) {
-            Ok(()) => tracing::debug!("a socket of an earlier daemon was replaced"),
+            Ok(()) => tracing::debug!("replaced the socket of an earlier daemon"),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        // The directory is ours alone already; this is for whoever opens it up.
+        // The directory is already private; this is in case somebody opens it up.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         let inode = fs::metadata(&path).map_err(failed)?.ino();
         Ok((Self { path, inode }, listener))
@@ -39,7 +39,7 @@ impl Socket {
         &self.path
     }
 
-    /// Removes the path, unless something else is there by now.
+    /// Removes the socket, unless something else has replaced it.
     pub(super) fn remove(&self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode)
             && let Err(error) = fs::remove_file(&self.path)

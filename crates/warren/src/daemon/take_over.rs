@@ -1,4 +1,4 @@
-//! `--take-over`: the daemon that is there is asked to end, and this one goes on with its sandboxes.
+//! `--take-over`: stops the running daemon, and adopts its sandboxes.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::lock::{Held, Lock};
 use crate::directories::Directories;
 
-/// What the other one gets: its own grace for requests, and then some.
+/// How long the other daemon may take: its own grace period for requests, and some more.
 const PATIENCE: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -25,7 +25,7 @@ pub(super) fn take_locks(directories: &Directories) -> Result<Locks> {
     Ok((Lock::of_home(directories)?, Lock::of_run(directories)?))
 }
 
-/// Takes the locks, and has every daemon end that holds them: a command may start another one meanwhile.
+/// Takes the locks, and stops every daemon that holds them: a command may start another one meanwhile.
 pub(super) async fn take_over(directories: &Directories) -> Result<Locks> {
     let deadline = Instant::now() + PATIENCE;
     let mut asked = None;
@@ -41,19 +41,19 @@ pub(super) async fn take_over(directories: &Directories) -> Result<Locks> {
         if let Some(pid) = held.pid.filter(|pid| asked != Some(*pid))
             && ask_to_end(pid, &Lock::path(&directories.home))?
         {
-            tracing::info!(pid, "asked the daemon to end; its sandboxes live on");
+            tracing::info!(pid, "asked the daemon to stop; its sandboxes keep running");
             asked = Some(pid);
         }
         sleep(RETRY).await;
     }
 }
 
-/// Whether `pid` was asked. Not if it does not hold the lock: the note in the lock may be older than its holder.
+/// Returns whether `pid` was signalled. It is not if it does not hold the lock: the note may be older than the holder.
 fn ask_to_end(pid: i32, lock: &Path) -> Result<bool> {
     let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
         return Ok(false);
     };
-    // Looked at after it was opened: whoever it is, it cannot become another one now.
+    // Checked after the pidfd was opened, which cannot refer to another process from now on.
     if !has_open(pid, lock) {
         return Ok(false);
     }
@@ -64,10 +64,8 @@ fn ask_to_end(pid: i32, lock: &Path) -> Result<bool> {
 fn signal(process: &OwnedFd, pid: i32) -> Result<()> {
     match pidfd_send_signal(process, Signal::TERM) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-        Err(error) => {
-            Err(Error::new(ErrorKind::Denied, format!("could not ask the daemon (pid {pid}) to end"))
-                .with_source(error))
-        }
+        Err(error) => Err(Error::new(ErrorKind::Denied, format!("could not stop the daemon (pid {pid})"))
+            .with_source(error)),
     }
 }
 
@@ -81,9 +79,10 @@ fn has_open(pid: i32, path: &Path) -> bool {
 
 fn did_not_end(held: Held) -> Error {
     let holder = held.pid.map_or_else(|| "another process".to_owned(), |pid| format!("pid {pid}"));
-    let message = format!("the daemon ({holder}) has not ended after {} s", PATIENCE.as_secs());
-    Error::new(ErrorKind::TimedOut, message)
-        .with_hint("Its log may tell why. If nothing helps, `kill -9` ends it, and the sandboxes live on.")
+    let message = format!("the daemon ({holder}) has not stopped after {} s", PATIENCE.as_secs());
+    Error::new(ErrorKind::TimedOut, message).with_hint(
+        "Its log may say why. As a last resort, stop it with `kill -9`; its sandboxes keep running.",
+    )
 }
 
 #[cfg(test)]
@@ -99,7 +98,7 @@ mod tests {
         let file = fs::File::create(&path).unwrap();
         assert!(has_open(own, &path));
         drop(file);
-        // Were it signalled, this test would end here.
+        // If it were signalled, this test would end here.
         assert!(!ask_to_end(own, &path).unwrap());
     }
 

@@ -1,4 +1,4 @@
-//! The cage of a sandbox, step by step, without making one.
+//! The steps that set up a sandbox, listed without creating one.
 
 use backends::namespace::{Directories as NamespaceDirectories, NamespaceBackend};
 use sandbox::{Defaults, Error, ErrorKind, Result, SandboxId, SandboxSpec};
@@ -6,7 +6,7 @@ use sandbox::{Defaults, Error, ErrorKind, Result, SandboxId, SandboxSpec};
 use super::Scratch;
 use crate::directories::Directories;
 
-/// The steps that would make a sandbox of which nothing special was asked. Starts a spawner of its own, which only prepares.
+/// The steps that would set up a sandbox with default settings. Starts a separate spawner, which only prepares.
 pub(crate) async fn read_cage(directories: &Directories) -> Result<Vec<String>> {
     let scratch = Scratch::new(directories, "cage");
     scratch.directories.make()?;
@@ -22,7 +22,7 @@ pub(crate) async fn read_cage(directories: &Directories) -> Result<Vec<String>> 
     )?;
     let backend = NamespaceBackend::new(NamespaceDirectories { home, run }, None).await;
     let backend = backend.map_err(|error| {
-        Error::new(ErrorKind::Unavailable, "sandboxes cannot be made on this host").with_source(error)
+        Error::new(ErrorKind::Unavailable, "this host cannot run sandboxes").with_source(error)
     })?;
     Ok(backend.explain(&plan))
 }

@@ -1,14 +1,14 @@
-//! What the host lets us do, each with the command that mends it.
+//! Checks of the host, each with the command that fixes it.
 
 use std::{fs, path::Path};
 
 use super::{Check, Status};
 use crate::directories::{self, Directories};
 
-/// Sandboxes that may all open as many files as their limits allow.
+/// Number of sandboxes that should be able to open as many files as their limits allow, at the same time.
 const SANDBOXES_AT_ONCE: u64 = 4;
 
-/// Tries everything. Forks, so the process must have one thread.
+/// Runs all checks. Forks, so the process must have one thread.
 pub(crate) fn check_host(directories: &Directories) -> Vec<Check> {
     let mut checks: Vec<Check> = jail::probe::run(&directories.home).into_iter().map(Check::from).collect();
     checks.push(home(&directories.home));
@@ -16,18 +16,16 @@ pub(crate) fn check_host(directories: &Directories) -> Vec<Check> {
     checks
 }
 
-/// Whether a few sandboxes that open all the files they may leave some for the host, for which the kernel has one number.
-/// `file_max`: the text of `fs.file-max`.
+/// Checks that a few sandboxes that open all the files they may leave some for the rest of the host, because the
+/// kernel's limit is for the whole machine. `file_max`: the text of `fs.file-max`.
 fn files_of_all(file_max: &str) -> Check {
-    let (name, limits) = ("open files of the host", sandbox::Defaults::default().limits);
+    let (name, limits) = ("open files", sandbox::Defaults::default().limits);
     let each = u64::from(limits.open_files) * u64::from(limits.pids);
     let wanted = each * SANDBOXES_AT_ONCE;
     match file_max.trim().parse::<u64>() {
         Ok(most) if most < wanted => Check::weak(
             name,
-            format!(
-                "fs.file-max is {most}; by default one sandbox may open {each} files with all its processes"
-            ),
+            format!("fs.file-max is {most}; the processes of one sandbox may open {each} files by default"),
             format!(
                 "echo 'fs.file-max = {wanted}' | sudo tee /etc/sysctl.d/61-warren.conf && sudo sysctl --system"
             ),
@@ -60,12 +58,10 @@ fn home(home: &Path) -> Check {
     }
     let probe = home.join(format!(".doctor-{}", std::process::id()));
     match fs::write(&probe, "x").and_then(|()| fs::remove_file(&probe)) {
-        Ok(()) => Check::works(name, format!("{shown} can be written")),
-        Err(error) => Check::missing(
-            name,
-            format!("{shown} cannot be written: {error}"),
-            format!("chmod u+rwx {shown}"),
-        ),
+        Ok(()) => Check::works(name, format!("{shown} is writable")),
+        Err(error) => {
+            Check::missing(name, format!("{shown} is not writable: {error}"), format!("chmod u+rwx {shown}"))
+        }
     }
 }
 

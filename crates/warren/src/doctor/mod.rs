@@ -1,4 +1,4 @@
-//! What this machine can do: each thing tried alone, then all of them together in a real sandbox.
+//! Checks this machine: each requirement alone, then all of them together in a real sandbox.
 
 pub(crate) mod attack;
 mod cage;
@@ -14,18 +14,18 @@ pub(crate) use self::{
 };
 use crate::directories::Directories;
 
-/// How one thing stands.
+/// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Status {
     Works,
-    /// Missing, and sandboxes are weaker or fewer things work without it.
+    /// Missing; without it, sandboxes are weaker or some features do not work.
     Weak,
-    /// Missing, and nothing works without it.
+    /// Missing; without it, nothing works.
     Missing,
 }
 
-/// One thing that the host must have, or better had.
+/// One requirement or recommendation for the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Check {
@@ -33,7 +33,7 @@ pub(crate) struct Check {
     pub(crate) status: Status,
     /// What was found.
     pub(crate) detail: String,
-    /// The command that mends it.
+    /// The command that fixes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mend: Option<String>,
 }
@@ -52,7 +52,7 @@ impl Check {
     }
 }
 
-/// A place beneath the real ones, removed at the end: what is tried must not meet what lives.
+/// Temporary directories below the real ones, removed at the end: tests must not touch real sandboxes.
 struct Scratch {
     directories: Directories,
 }
@@ -68,7 +68,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is named after us.
+        // A directory that cannot be removed is recognizable by its name.
         std::fs::remove_dir_all(&self.directories.run).ok();
         std::fs::remove_dir_all(&self.directories.home).ok();
     }

@@ -1,4 +1,4 @@
-//! Which package indexes are used.
+//! Shows which package indexes are used.
 
 use std::path::Path;
 
@@ -21,11 +21,11 @@ pub(crate) fn check_packages(named: Option<&Path>, directories: &Directories) ->
 fn found(named: Option<&Path>, directories: &Directories) -> Result<String> {
     let config = Config::load(named)?;
     let whose = match &config.path {
-        Some(path) => format!(", as {} and this host say", path.display()),
+        Some(path) => format!(", from {} and this host's settings", path.display()),
         None => String::new(),
     };
     if config.packages_disabled {
-        return Ok(format!("not installed in sandboxes{whose}"));
+        return Ok(format!("disabled{whose}"));
     }
     let indexes = Indexes::find(&config, &directories.home)?;
     let notes: String = indexes.notes.iter().map(|note| format!(" {note}")).collect();

@@ -1,4 +1,4 @@
-//! Whether the records and the files of the data directory agree.
+//! Checks that the records and the files in the data directory agree.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) fn check_records(home: &Path) -> Check {
         Err(error @ StoreError::Unreadable { .. }) => Check::missing(NAME, error.to_string(), RECOVER),
         Err(error) => {
             let hint =
-                error.next().map_or_else(|| "Look at the daemon's log.".to_owned(), |next| in_words(&next));
+                error.next().map_or_else(|| "See the daemon's log.".to_owned(), |next| in_words(&next));
             Check::weak(NAME, error.to_string(), hint)
         }
     }
@@ -27,28 +27,28 @@ fn judge(survey: &Survey) -> Check {
     let Survey { has_database, is_of_home, described, undescribed } = survey;
     if !described.is_empty() {
         let detail = format!(
-            "{} of sandboxes and volumes have no record, and manifests to make them from: {}",
+            "{} of sandboxes and volumes have no record, but can be recovered from their manifests: {}",
             described.len(),
             list(described)
         );
         return Check::weak(NAME, detail, RECOVER);
     }
-    // The home's own database does not know what a create left that was cut short; the next daemon sweeps it.
+    // The database does not know the remains of an interrupted create; the next daemon removes them.
     if !is_of_home && !undescribed.is_empty() {
         let detail = format!(
-            "{} of sandboxes and volumes have neither record nor manifest, and are left alone: {}",
+            "{} of sandboxes and volumes have neither a record nor a manifest, and are left alone: {}",
             undescribed.len(),
             list(undescribed)
         );
         return Check::weak(NAME, detail, RECOVER);
     }
     match has_database {
-        true => Check::works(NAME, "the database is whole and knows all that is there"),
+        true => Check::works(NAME, "the database is intact and complete"),
         false => Check::works(NAME, "none yet"),
     }
 }
 
-/// Most paths that a line names.
+/// Maximum number of paths in one line.
 const MAX_NAMED: usize = 4;
 
 fn list(paths: &[PathBuf]) -> String {

@@ -1,4 +1,4 @@
-//! The proof: a daemon of its own in a directory of its own makes one sandbox and runs one command.
+//! The final test: a separate daemon in a separate directory creates one sandbox and runs one command.
 
 use std::time::Instant;
 
@@ -17,26 +17,25 @@ use crate::{
 };
 
 const NAME: &str = "a sandbox";
-/// How long the trial's daemon may take to leave.
+/// How long the trial's daemon may take to exit.
 const LAST_WAIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Tries, tidies up, and tells. The isolation is what the sandbox got.
+/// Runs the test, cleans up and reports. The isolation is that of the sandbox.
 pub(crate) async fn try_sandbox(directories: &Directories) -> (Check, Option<Isolation>) {
     let scratch = Scratch::new(directories, "doctor");
     let tried = try_in(&scratch.directories).await;
     drop(scratch);
     match tried {
         Ok((millis, isolation)) => {
-            (Check::works(NAME, format!("made, used and removed in {millis:.0} ms")), isolation)
+            (Check::works(NAME, format!("created, used and removed in {millis:.0} ms")), isolation)
         }
         Err(CommandError::Failed { error, .. }) => {
-            let mend = error
-                .next()
-                .map_or_else(|| "Mend what is marked above, then try again.".to_owned(), in_words);
+            let mend =
+                error.next().map_or_else(|| "Fix what is marked above, then try again.".to_owned(), in_words);
             (Check::missing(NAME, error.to_string(), mend), None)
         }
         Err(CommandError::BrokenPipe | CommandError::Interrupted(_)) => {
-            (Check::missing(NAME, "the trial was cut short", "Try again."), None)
+            (Check::missing(NAME, "the test was interrupted", "Try again."), None)
         }
     }
 }
@@ -58,13 +57,13 @@ async fn use_sandbox(client: &Client) -> CommandResult<(f64, Option<Isolation>)>
     removed?;
     if ran.exec.exit_code != Some(0) {
         let outcome = ran.exec.outcome.map(|outcome| outcome.to_string()).unwrap_or_default();
-        let message = format!("`true` did not end well in it: {outcome}");
+        let message = format!("running `true` in it failed: {outcome}");
         return Err(sandbox::Error::new(sandbox::ErrorKind::Unavailable, message).into());
     }
     Ok((began.elapsed().as_secs_f64() * 1000.0, sandbox.isolation))
 }
 
-/// Ends the trial's daemon, which is a child of ours, and waits until it is gone.
+/// Stops the trial's daemon, which is our child, and waits until it has exited.
 async fn stop(client: &Client) {
     let pid = client.daemon().and_then(|daemon| daemon.pid).and_then(Pid::from_raw);
     let Some(pidfd) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { return };

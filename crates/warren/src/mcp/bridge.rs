@@ -1,4 +1,4 @@
-//! Passes messages both ways. A daemon that goes away is followed by the next one, and the client need not know.
+//! Passes messages both ways. If the daemon stops, the bridge moves on to the next one without the client noticing.
 
 use std::{io, process::ExitCode, time::Duration};
 
@@ -17,15 +17,15 @@ use super::{
 };
 use crate::error::{CommandError, CommandResult};
 
-/// Longest message of a client; the daemon takes no longer ones.
+/// Longest message of a client; the daemon accepts no longer ones.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// A daemon that is about to end may still take a connection: how often the next one is tried, how long after the first
-/// try, and the pause between two.
+/// A daemon that is about to stop may still accept a connection: how often to try the next one, for how long after the
+/// first try, and the pause between two.
 const MAX_TRIES: u32 = 6;
 const TRY_LIMIT: Duration = Duration::from_secs(5);
 const TRY_PAUSE: Duration = Duration::from_millis(50);
-/// For the last answers of a daemon that reads no more.
+/// How long to wait for the last answers of a daemon that has stopped reading.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
 
 /// Serves stdio until the client closes it.
@@ -33,7 +33,7 @@ pub(crate) async fn run(link: &Link) -> CommandResult {
     let input = line::queue(BufReader::new(tokio::io::stdin()), MAX_MESSAGE_BYTES);
     let bridge = Bridge { link, input, output: tokio::io::stdout(), memory: Memory::default() };
     match bridge.run().await {
-        // Nobody is left to talk to.
+        // The client is gone.
         Err(CommandError::BrokenPipe) => Ok(ExitCode::SUCCESS),
         result => result,
     }
@@ -70,13 +70,13 @@ impl Bridge<'_> {
                 },
                 said = self.input.recv(), if !has_ended => match said {
                     Some(Line::Whole(line)) => self.pass_on(&mut connection, &line).await?,
-                    // Stdin that breaks is stdin that ends, which is what is heard next.
+                    // A broken stdin has ended, which the next read reports.
                     Some(Line::Reset) => {}
                     Some(Line::TooLong) => self.tell(&message::too_long(MAX_MESSAGE_BYTES)).await?,
                     None => {
                         has_ended = true;
                         if let Some(connection) = &mut connection {
-                            // If it is gone, that is what is heard next.
+                            // If the daemon is gone, the next read reports it.
                             connection.finish().await.ok();
                         }
                     }
@@ -97,13 +97,13 @@ impl Bridge<'_> {
         if let Some(answer) = message::unreadable(line) {
             return self.tell(&answer).await;
         }
-        // Ends, since nothing is said again more than once.
+        // Terminates, because nothing is sent again more than once.
         while let Some(open) = connection {
             if open.send(line).await.is_ok() {
                 self.memory.sent(line);
                 return Ok(());
             }
-            // It went away unheard, so it has not heard this line either; it may have said something before.
+            // The daemon is gone and has not read this line; it may have answered earlier ones.
             let deadline = Instant::now() + LAST_WORDS_LIMIT;
             while let Ok(Some(heard)) = tokio::time::timeout_at(deadline, open.next()).await {
                 self.memory.received(&heard);
@@ -121,8 +121,8 @@ impl Bridge<'_> {
         }
     }
 
-    /// Connects to the next daemon, tells it what the last one knew of this client, and passes the lines on. Whatever
-    /// fails, the last of them was not heard by anyone.
+    /// Connects to the next daemon, tells it what the last one knew about this client, and passes the lines on. On any
+    /// failure, no daemon has read the last line.
     async fn revive(&self, lines: &[&[u8]]) -> Result<Connection> {
         let begun = Instant::now();
         let mut n_tries = 0;
@@ -146,7 +146,7 @@ impl Bridge<'_> {
         let begins =
             |line: &&[u8]| Message::read(line).is_some_and(|it| it.method.as_deref() == Some("initialize"));
         if !lines.iter().any(begins) {
-            // One after the other, as the client said them; it has had the answers already.
+            // One after the other, in the client's order; the client has the answers already.
             for said in self.memory.retold() {
                 connection.send(&said).await.map_err(broken)?;
                 let id = Message::read(&said).and_then(|message| message.id);
@@ -164,7 +164,7 @@ impl Bridge<'_> {
         Ok(connection)
     }
 
-    /// The daemon is gone. Asks the next one what it can be asked again, and tells the client what it took along.
+    /// The daemon is gone. Repeats safe requests to the next one, and tells the client which others were lost.
     async fn lost(&mut self, connection: Option<Connection>) -> io::Result<Option<Connection>> {
         let is_last_unread = connection.is_some_and(|connection| connection.is_last_unread());
         let Lost { again, never } = self.memory.take_open(is_last_unread);
@@ -196,7 +196,7 @@ impl Bridge<'_> {
         }
     }
 
-    /// There is no daemon: whoever asks first is told why.
+    /// There is no daemon: the first request is answered with the reason.
     async fn refuse_first(&mut self, error: Error) -> CommandResult {
         while let Some(said) = self.input.recv().await {
             if let Line::Whole(line) = said
@@ -219,12 +219,12 @@ async fn hear(connection: &mut Option<Connection>) -> Option<Vec<u8>> {
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::Unavailable, "the daemon ended before it could be told of this")
+    Error::new(ErrorKind::Unavailable, "the daemon stopped before it received this request")
         .with_hint("Call it again.")
 }
 
 fn broken(error: io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "the connection to the daemon broke")
+    Error::new(ErrorKind::Unavailable, "lost the connection to the daemon")
         .with_source(error)
         .with_hint("Call it again.")
 }

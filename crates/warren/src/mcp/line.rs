@@ -7,21 +7,21 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Lines that wait to be passed on.
+/// Maximum number of queued lines.
 const QUEUE: usize = 16;
 
-/// What was read.
+/// The result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// With its end.
+    /// A line, with its newline.
     Whole(Vec<u8>),
-    /// It had more bytes than it may, and is gone.
+    /// The line was too long, and was dropped.
     TooLong,
-    /// No more comes: the other end was closed before it had read everything that was written to it.
+    /// The other end was closed before it had read everything that was written to it.
     Reset,
 }
 
-/// The lines of a reader, as a queue that ends with it. Reading goes on by itself, so that nothing is lost to a `select!`.
+/// The lines of a reader, as a queue that ends with it. A task does the reading, so that `select!` cannot lose data.
 pub(super) fn queue(
     mut reader: impl AsyncBufRead + Unpin + Send + 'static,
     max: usize,
@@ -43,7 +43,7 @@ pub(super) fn queue(
     receiver
 }
 
-/// The next line, or nothing at the end. A piece of a line at the very end is no line.
+/// The next line, or none at the end. An incomplete line at the end is dropped.
 async fn read(reader: &mut (impl AsyncBufRead + Unpin), max: usize) -> io::Result<Option<Line>> {
     let (mut line, mut is_too_long) = (Vec::new(), false);
     loop {

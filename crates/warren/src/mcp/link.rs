@@ -21,7 +21,7 @@ use crate::{
     error::CommandError,
 };
 
-/// Longest answer that is passed on. What tools answer is bounded far below it.
+/// Longest answer that is passed on. Results of tools are limited to far less.
 const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
 
 /// How to reach the daemon.
@@ -36,7 +36,7 @@ impl Link {
         Self { options, greeting: greeting.encode() }
     }
 
-    /// Starts a daemon if none runs.
+    /// Starts a daemon if none is running.
     pub(super) async fn connect(&self) -> Result<Connection> {
         let client = Client::connect(self.options.clone()).await?;
         let request = Request::get("/mcp/stdio")
@@ -51,7 +51,7 @@ impl Link {
             return Err(refusal(response).await);
         }
         let upgraded = hyper::upgrade::on(response).await.map_err(|error| {
-            Error::new(ErrorKind::Unavailable, "the connection to the daemon broke").with_source(error)
+            Error::new(ErrorKind::Unavailable, "lost the connection to the daemon").with_source(error)
         })?;
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
         let lines = line::queue(BufReader::new(read), MAX_ANSWER_BYTES);
@@ -62,9 +62,10 @@ impl Link {
 async fn refusal(response: hyper::Response<hyper::body::Incoming>) -> Error {
     let status = response.status();
     if status == StatusCode::NOT_FOUND {
-        return Error::new(ErrorKind::Unsupported, "the daemon is of a version without MCP").with_hint(
-            "End it, and the next command starts a new one: `warren version` tells its process id.",
-        );
+        return Error::new(ErrorKind::Unsupported, "this version of the daemon does not support MCP")
+            .with_hint(
+                "Stop it, and the next command starts a new one; `warren version` shows its process id.",
+            );
     }
     match crate::client::checked(response).await {
         Err(CommandError::Failed { error, .. }) => error,
@@ -86,12 +87,12 @@ impl Connection {
         self.write.flush().await
     }
 
-    /// No more is said; answers still come.
+    /// Closes our side; answers can still come.
     pub(super) async fn finish(&mut self) -> io::Result<()> {
         self.write.shutdown().await
     }
 
-    /// The next line of the daemon, or nothing when it is gone.
+    /// The daemon's next line, or none if it is gone.
     pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
         match self.lines.recv().await {
             Some(Line::Whole(line)) => Some(line),
@@ -103,8 +104,8 @@ impl Connection {
         }
     }
 
-    /// Whether the daemon went away before it had read everything. What it has not read is the end of what was sent, so
-    /// it has not seen the last line whole.
+    /// Whether the daemon stopped before it had read everything. The unread part is the end of what was sent, so it has
+    /// not seen the whole last line.
     pub(super) fn is_last_unread(&self) -> bool {
         self.was_reset
     }

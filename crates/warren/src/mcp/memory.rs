@@ -1,4 +1,4 @@
-//! What the bridge remembers of a session, so that the next daemon can take it over without the client noticing.
+//! What the bridge remembers about a session, so that the next daemon can take it over without the client noticing.
 
 use std::collections::HashMap;
 
@@ -6,45 +6,45 @@ use serde_json::Value;
 
 use super::message::{Asked, Message};
 
-/// Messages that are said again to a new daemon: subscriptions, and toolsets that were enabled.
+/// Maximum number of messages to repeat to a new daemon: subscriptions, and toolsets that were enabled.
 const MAX_REMEMBERED: usize = 256;
-/// Requests that are kept whole until they are answered, so that they can be said again, and how long those may be.
+/// How many unanswered requests are kept to be repeated, and the maximum length of each.
 const MAX_KEPT: usize = 256;
 const MAX_KEPT_BYTES: usize = 64 * 1024;
-/// Ids of ours; a client's own never look so.
+/// Prefix of our own ids, which no client uses.
 const REPLAY_PREFIX: &str = "warren-replay-";
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     initialize: Option<Vec<u8>>,
     initialized: Option<Vec<u8>>,
-    /// By what they are about, so that the last one counts; with the order they came in.
+    /// By subject, so that only the last one counts; with the order they came in.
     again: HashMap<String, (u64, Value)>,
     n_again: u64,
-    /// Requests that have no answer yet, by their ids as JSON.
+    /// Unanswered requests, by their ids as JSON.
     open: HashMap<String, Open>,
     n_sent: u64,
 }
 
-/// A request that has no answer yet.
+/// An unanswered request.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) asked: Asked,
     order: u64,
-    /// What to say again, while that is possible.
+    /// The line to repeat, if that is possible.
     pub(super) line: Option<Vec<u8>>,
 }
 
-/// What becomes of requests whose daemon is gone.
+/// What to do with requests whose daemon is gone.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
-    /// In the order they were said.
+    /// In the order they were sent.
     pub(super) again: Vec<Open>,
     pub(super) never: Vec<Asked>,
 }
 
 impl Memory {
-    /// A message of the client.
+    /// Records a message of the client.
     pub(super) fn sent(&mut self, line: &[u8]) {
         self.n_sent += 1;
         let Some(message) = Message::read(line) else { return };
@@ -77,7 +77,7 @@ impl Memory {
         }
     }
 
-    /// A message of the daemon.
+    /// Records a message of the daemon.
     pub(super) fn received(&mut self, line: &[u8]) {
         if let Some(Message { id: Some(id), method: None, .. }) = Message::read(line) {
             self.open.remove(&id.to_string());
@@ -92,7 +92,7 @@ impl Memory {
         }
     }
 
-    /// Requests that will not be answered any more. `is_last_unread`: the daemon did not get to what was sent last.
+    /// Requests that will no longer be answered. `is_last_unread`: the daemon did not read the last line.
     pub(super) fn take_open(&mut self, is_last_unread: bool) -> Lost {
         let mut open: Vec<_> = self.open.drain().map(|(_, open)| open).collect();
         open.sort_by_key(|open| open.order);
@@ -107,14 +107,14 @@ impl Memory {
         lost
     }
 
-    /// A request was said a second time; there is no third.
+    /// A request was repeated; it is not repeated again.
     pub(super) fn resent(&mut self, open: Open) {
         self.n_sent += 1;
         let open = Open { order: self.n_sent, line: None, ..open };
         self.open.insert(open.asked.id.to_string(), open);
     }
 
-    /// What a new daemon has to hear before it can go on where the last one was.
+    /// The messages that a new daemon needs before it can continue the session.
     pub(super) fn retold(&self) -> Vec<Vec<u8>> {
         let mut again: Vec<_> = self.again.values().collect();
         again.sort_by_key(|(order, _)| *order);

@@ -1,4 +1,4 @@
-//! As much of a message as the bridge has to know.
+//! The parts of a message that the bridge looks at.
 
 use sandbox::{Error, ErrorKind};
 use serde::{Deserialize, de::IgnoredAny};
@@ -12,7 +12,7 @@ const INVALID_REQUEST: i32 = -32600;
 const PARSE_ERROR: i32 = -32700;
 
 const TOOL_CALL: &str = "tools/call";
-/// Requests that change nothing but what the daemon knows of this client.
+/// Requests that change nothing except what the daemon knows about this client.
 const LOOKS: [&str; 11] = [
     "initialize",
     "ping",
@@ -26,14 +26,14 @@ const LOOKS: [&str; 11] = [
     "completion/complete",
     "logging/setLevel",
 ];
-/// Tools whose work goes on inside the sandbox when the daemon is gone.
+/// Tools whose work continues in the sandbox when the daemon is gone.
 const RUNS: [&str; 4] = ["sandbox_exec", "sandbox_shell", "sandbox_exec_start", "sandbox_run"];
 /// In the `_meta` of a request whose revision has no sessions.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
-/// From here on results say which type they are of.
+/// From this protocol version on, results state their type.
 const TYPED_RESULTS: &str = "2026-07-28";
 
-/// What is looked at; everything else passes unread.
+/// The fields that matter here; everything else is passed through.
 #[derive(Debug, Deserialize)]
 pub(super) struct Message {
     pub(super) id: Option<Value>,
@@ -66,7 +66,7 @@ impl Message {
     }
 }
 
-/// A request that waits for its answer.
+/// A request that is waiting for its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) id: Value,
@@ -77,7 +77,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Nothing, if it is no request.
+    /// None if it is not a request.
     pub(super) fn of(message: Message) -> Option<Self> {
         let (id, method) = (message.id?, message.method?);
         let tool = message.params.name.and_then(|name| name.as_str().map(str::to_owned));
@@ -86,7 +86,7 @@ impl Asked {
         Some(Self { id, tool: tool.filter(|_| method == TOOL_CALL), method, has_typed_result })
     }
 
-    /// Whether asking twice does no more than asking once.
+    /// Whether the request can safely be repeated.
     pub(super) fn is_read_only(&self) -> bool {
         match &self.tool {
             Some(tool) => frontends::mcp::is_read_only(tool),
@@ -94,27 +94,28 @@ impl Asked {
         }
     }
 
-    /// What to answer when the daemon ended while it may have worked on this.
+    /// The answer if the daemon stopped while it may have been working on this request.
     pub(super) fn lost(&self) -> Vec<u8> {
         let is_read_only = self.is_read_only();
         let hint = match self.tool.as_deref() {
             _ if is_read_only => "Call it again.",
             Some(tool) if RUNS.contains(&tool) => {
-                "Call sandbox_exec_list to see what runs, then sandbox_exec_poll to read on."
+                "Call sandbox_exec_list to see what is running, then sandbox_exec_poll to read its output."
             }
-            _ => "Look at the state with sandbox_list before calling again.",
+            _ => "Check the state with sandbox_list before calling again.",
         };
-        let error = Error::new(ErrorKind::Unavailable, "the daemon ended while it worked on this");
+        let error =
+            Error::new(ErrorKind::Unavailable, "the daemon stopped while it was working on this request");
         self.failed(&error.with_hint(hint), is_read_only)
     }
 
-    /// What to answer when it reached no daemon.
+    /// The answer if the request reached no daemon.
     pub(super) fn refused(&self, error: &Error) -> Vec<u8> {
         let kind = error.kind();
         self.failed(error, kind == ErrorKind::Unavailable || kind.is_retryable())
     }
 
-    /// In the envelope of tools, or as an error of the protocol where there is no tool.
+    /// As a tool result, or as a protocol error if the request is not a tool call.
     fn failed(&self, error: &Error, retryable: bool) -> Vec<u8> {
         if self.tool.is_none() {
             return failure(&self.id, UNAVAILABLE, error, retryable);
@@ -134,7 +135,7 @@ impl Asked {
     }
 }
 
-/// The answer to a line that is not JSON. An empty one needs none.
+/// The answer to a line that is not JSON. An empty line needs none.
 pub(super) fn unreadable(line: &[u8]) -> Option<Vec<u8>> {
     if line.trim_ascii().is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! `warren mcp`: stdio on one side, the daemon on the other, and what the client chose in between.
+//! `warren mcp`: a bridge between stdio and the daemon, and the settings of the client.
 
 mod bridge;
 mod line;

@@ -1,4 +1,4 @@
-//! What an MCP client may do: flags first, then our variables, then those of microsandbox-mcp.
+//! Settings of an MCP client: from flags, else our variables, else those of microsandbox-mcp.
 
 use std::{
     fmt::Display,
@@ -16,40 +16,40 @@ use crate::{arguments, env, output};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "MCP")]
 pub(crate) struct McpArgs {
-    /// Which tools are listed: toolsets such as core,files, or all [env: WARREN_MCP_TOOLSETS]
+    /// Toolsets to list, such as core,files, or all [env: WARREN_MCP_TOOLSETS]
     ///
-    /// Every tool can be called by its name, listed or not. The tool toolset_list names them all.
+    /// Every tool can be called by name, listed or not. The tool toolset_list shows them all.
     #[arg(long, value_name = "SETS")]
     toolsets: Option<Toolsets>,
-    /// Let tools read a path of this machine, or with :rw write it too; may be repeated [env: WARREN_MCP_HOST_PATHS]
+    /// Let tools read a path on this machine, or also write it with :rw; may be repeated [env: WARREN_MCP_HOST_PATHS]
     ///
-    /// The variable holds paths with colons between them, which can be read and written. Without either, tools touch
-    /// nothing of this machine; WARREN_MCP_HOST_PATH_POLICY=unrestricted lets them touch everything.
+    /// The variable holds paths separated by colons, all readable and writable. Without either, tools have no access to
+    /// this machine's files; WARREN_MCP_HOST_PATH_POLICY=unrestricted gives them access to all.
     #[arg(long = "allow-host-path", value_name = "PATH[:ro|:rw]", value_parser = host_root)]
     host_paths: Vec<HostRoot>,
-    /// Longest text in one field of an answer; 1048576 [env: WARREN_MCP_MAX_OUTPUT_BYTES]
+    /// Maximum length of one text field of a result [default: 1048576] [env: WARREN_MCP_MAX_OUTPUT_BYTES]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     max_output_bytes: Option<u64>,
-    /// Time limit of commands that name none; 2m [env: WARREN_MCP_DEFAULT_TIMEOUT_MS]
+    /// Time limit for commands that do not set one [default: 2m] [env: WARREN_MCP_DEFAULT_TIMEOUT_MS]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     default_timeout: Option<Duration>,
-    /// Closes the stdin of a command that nobody talked to for so long; 15m [env: WARREN_MCP_SESSION_TTL_MS]
+    /// Idle time before the stdin of a command is closed [default: 15m] [env: WARREN_MCP_SESSION_TTL_MS]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     session_ttl: Option<Duration>,
-    /// Destructive calls need no confirmation [env: WARREN_MCP_ENABLE_DANGEROUS]
+    /// Allow destructive calls without confirmation [env: WARREN_MCP_ENABLE_DANGEROUS]
     #[arg(long)]
     enable_dangerous: bool,
 }
 
-/// After the help of commands that take these.
+/// Help text after the options.
 pub(crate) const VARIABLES_HELP: &str = "\
-Variables of microsandbox-mcp are read where ours are not set: MICROSANDBOX_MCP_HOST_PATHS,
+If a WARREN_MCP_ variable is not set, that of microsandbox-mcp is used: MICROSANDBOX_MCP_HOST_PATHS,
 MICROSANDBOX_MCP_HOST_PATH_POLICY, MICROSANDBOX_MCP_ENABLE_DANGEROUS, MICROSANDBOX_MCP_MAX_OUTPUT_BYTES,
-MICROSANDBOX_MCP_DEFAULT_TIMEOUT_MS, MICROSANDBOX_MCP_SESSION_TTL_MS. A value that cannot be read is an
-error in ours; in theirs it is the default, with a warning.";
+MICROSANDBOX_MCP_DEFAULT_TIMEOUT_MS, MICROSANDBOX_MCP_SESSION_TTL_MS. An invalid value of a WARREN_MCP_
+variable is an error; for the others, the default applies, with a warning.";
 
 impl McpArgs {
-    /// `working_directory`: where relative paths begin, those of the client's calls too.
+    /// `working_directory`: the base of relative paths, also in the client's calls.
     pub(crate) fn settings(&self, working_directory: Option<&Path>) -> Result<Settings> {
         self.resolve(working_directory, &|name| env::text(name), &mut |warning| output::warn(&warning))
     }
@@ -93,7 +93,7 @@ impl McpArgs {
             let path = match working_directory {
                 Some(directory) => directory.join(&root.path),
                 None => std::path::absolute(&root.path).map_err(|error| {
-                    Error::invalid(format!("{:?} cannot be made absolute", root.path)).with_source(error)
+                    Error::invalid(format!("cannot make {:?} an absolute path", root.path)).with_source(error)
                 })?,
             };
             Ok(HostRoot { path, write: root.write })
@@ -113,7 +113,7 @@ struct Variables<'a> {
     warn: &'a mut dyn FnMut(String),
 }
 
-/// The names by which one setting goes.
+/// The variable names of one setting.
 fn names(setting: &str) -> (String, String) {
     (format!("WARREN_MCP_{setting}"), format!("MICROSANDBOX_MCP_{setting}"))
 }
@@ -121,19 +121,19 @@ fn names(setting: &str) -> (String, String) {
 impl Variables<'_> {
     fn ours<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>> {
         let Some(text) = (self.lookup)(name) else { return Ok(None) };
-        text.parse().map(Some).map_err(|error| Error::invalid(format!("{name} is wrong: {error}")))
+        text.parse().map(Some).map_err(|error| Error::invalid(format!("invalid {name}: {error}")))
     }
 
     fn positive(&mut self, setting: &str, default: u64) -> Result<u64> {
         let (ours, theirs) = names(setting);
         let read = |text: &str| text.trim().parse::<u64>().ok().filter(|number| *number > 0);
         if let Some(text) = (self.lookup)(&ours) {
-            let wrong = || Error::invalid(format!("{ours} is wrong: {text:?} is not a whole number above 0"));
+            let wrong = || Error::invalid(format!("invalid {ours}: {text:?} is not a whole number above 0"));
             return read(&text).ok_or_else(wrong);
         }
         let Some(text) = (self.lookup)(&theirs) else { return Ok(default) };
         Ok(read(&text).unwrap_or_else(|| {
-            (self.warn)(format!("{theirs} is not a whole number above 0: {text:?}; taking {default}"));
+            (self.warn)(format!("invalid {theirs}: {text:?} is not a whole number above 0; using {default}"));
             default
         }))
     }
@@ -144,14 +144,14 @@ impl Variables<'_> {
             return match text.as_str() {
                 "1" | "true" => Ok(true),
                 "0" | "false" => Ok(false),
-                _ => Err(Error::invalid(format!("{ours} is wrong: {text:?} is neither 1 nor 0"))),
+                _ => Err(Error::invalid(format!("invalid {ours}: {text:?} is neither 1 nor 0"))),
             };
         }
         match (self.lookup)(&theirs).as_deref() {
             None | Some("0") => Ok(false),
             Some("1") => Ok(true),
             Some(text) => {
-                (self.warn)(format!("{theirs} is not 1: {text:?}; taking 0"));
+                (self.warn)(format!("invalid {theirs}: {text:?} is not 1; using 0"));
                 Ok(false)
             }
         }
@@ -164,7 +164,7 @@ impl Variables<'_> {
                 "unrestricted" => Ok(true),
                 "allowlist" => Ok(false),
                 _ => Err(Error::invalid(format!(
-                    "{ours} is wrong: {text:?} is neither allowlist nor unrestricted"
+                    "invalid {ours}: {text:?} is neither allowlist nor unrestricted"
                 ))),
             };
         }
@@ -172,7 +172,7 @@ impl Variables<'_> {
             Some("unrestricted") => Ok(true),
             None | Some("allowlist") => Ok(false),
             Some(text) => {
-                (self.warn)(format!("{theirs} is not known: {text:?}; taking allowlist"));
+                (self.warn)(format!("invalid {theirs}: {text:?} is unknown; using allowlist"));
                 Ok(false)
             }
         }
@@ -186,7 +186,7 @@ impl Variables<'_> {
     }
 }
 
-/// A path, and what may be done with it: reading, unless it says otherwise.
+/// A path and its access, which is read-only by default.
 fn host_root(text: &str) -> Result<HostRoot, String> {
     let (path, write) = match text.rsplit_once(':') {
         Some((path, "ro")) => (path, false),
@@ -194,14 +194,14 @@ fn host_root(text: &str) -> Result<HostRoot, String> {
         _ => (text, false),
     };
     if path.is_empty() {
-        return Err("a path is missing: write PATH, PATH:ro or PATH:rw".to_owned());
+        return Err("the path is missing: write PATH, PATH:ro or PATH:rw".to_owned());
     }
     Ok(HostRoot { path: PathBuf::from(path), write })
 }
 
 fn span(text: &str) -> Result<Duration, String> {
     match arguments::duration(text)? {
-        Duration::ZERO => Err("it must be longer than nothing".to_owned()),
+        Duration::ZERO => Err("it must be longer than zero".to_owned()),
         span => Ok(span),
     }
 }

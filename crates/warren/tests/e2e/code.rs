@@ -182,7 +182,7 @@ fn a_second_interrupt_kills_code_that_hears_none() {
     assert_eq!(line, "no\n");
     signal(&child, Signal::INT);
     let killed = finish(child).expect(137);
-    assert!(killed.stderr.contains("the variables are gone"), "{killed:?}");
+    assert!(killed.stderr.contains("the variables are lost"), "{killed:?}");
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).unwrap();
     assert_eq!(world.run(&["code", "python", "-s", "dev", "-c", "'fresh'"]).expect(0).text(), "'fresh'\n");

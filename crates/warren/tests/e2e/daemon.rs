@@ -193,7 +193,7 @@ fn the_daemon_may_open_as_many_files_as_the_host_lets_it_and_the_spawner_keeps_i
     let daemon = world.daemon().unwrap();
     let (soft, hard) = open_files(daemon.pid);
     assert_eq!(soft, hard);
-    assert!(world.log().contains("may open more files"), "{}", world.log());
+    assert!(world.log().contains("raised the limit of open files"), "{}", world.log());
     // Any of its threads may have started it.
     let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid)).unwrap().flatten();
     let children: String =

@@ -136,7 +136,7 @@ fn an_image_is_pulled_with_progress_and_its_password_stays_secret() {
     let refused = world.run(&["create", "--image", &name]).expect(125);
     assert!(refused.stderr.contains("credentials"), "{refused:?}");
     let never = world.run(&["create", "--image", &name, "--pull", "never"]).expect(125);
-    assert!(never.stderr.contains("not to be pulled"), "{never:?}");
+    assert!(never.stderr.contains("pulling is disabled"), "{never:?}");
     world.run(&["ps", "-aq"]).expect(0);
 
     for place in [world.run(&["audit", "--json"]).expect(0).text(), world.log()] {

@@ -153,7 +153,7 @@ fn the_flags_decide_what_a_key_may() {
     for (args, code, named) in [
         (&["key", "create", "--all-namespaces", "--namespace", "blue"][..], 2, "--all-namespaces"),
         (&["key", "create", "--label", "a b"], 125, "a b"),
-        (&["key", "create", "--label", "key-0123456789abc"], 125, "kept for ids"),
+        (&["key", "create", "--label", "key-0123456789abc"], 125, "reserved for ids"),
         (&["key", "create", "--expires", "soon"], 2, "soon"),
         (&["key", "create", "--expires", "0s"], 125, "expire"),
         (&["key", "create", "--max-memory", "lots"], 2, "lots"),

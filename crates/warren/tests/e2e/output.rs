@@ -100,10 +100,10 @@ fn the_doctor_ends_with_a_verdict() {
     let said = world.run(&["doctor"]).expect(0).text();
     let last = said.lines().last().unwrap();
     assert!(last.starts_with("Everything works") || last.starts_with("Sandboxes work here"), "{said}");
-    let mut mends: Vec<_> = said.lines().filter(|line| line.trim_start().starts_with("mend:")).collect();
-    let n_mends = mends.len();
-    mends.dedup();
-    assert_eq!(mends.len(), n_mends, "a command is told once: {said}");
+    let mut fixes: Vec<_> = said.lines().filter(|line| line.trim_start().starts_with("fix:")).collect();
+    let n_fixes = fixes.len();
+    fixes.dedup();
+    assert_eq!(fixes.len(), n_fixes, "a command is shown once: {said}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn expected_weak(probe: &str) -> Option<&'static str> {
             Some("without root there is no other user to charge")
         }
         "device-locks" | "device-watches" => Some("without root the kernel lets nobody make device nodes"),
-        "host-ids" => Some("one ordinary user has one range of ids"),
+        "host-ids" => Some("an ordinary user has only one range of ids"),
         memory if memory.starts_with("memory-") => Some("without a delegated cgroup memory is not limited"),
         _ => None,
     }
@@ -94,5 +94,8 @@ fn attack_names_its_groups_when_asked_for_none() {
     let daemon = Daemon::unstarted();
     let output = daemon.command(["doctor", "--attack", "--only", "no-such-probe"]).output().unwrap();
     let stderr = text(&output.stderr);
-    assert!(stderr.contains("no probe is called no-such-probe") && stderr.contains("neighbours"), "{stderr}");
+    assert!(
+        stderr.contains("no probe or group is called no-such-probe") && stderr.contains("neighbours"),
+        "{stderr}"
+    );
 }

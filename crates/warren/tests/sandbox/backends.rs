@@ -13,7 +13,7 @@ fn has(program: &str) -> bool {
 #[test]
 fn sandboxes_of_several_back_ends_outlive_one_daemon() {
     let mut daemon = Daemon::configured("[backends]\noci = true\nprocess = true\n");
-    assert!(daemon.log().contains("THE BACK END process CAN BE CHOSEN"), "{}", daemon.log());
+    assert!(daemon.log().contains("THE BACK END process IS ENABLED"), "{}", daemon.log());
     let runtimes = [("oci", "runc"), ("gvisor", "runsc")];
     let runtimes = runtimes.iter().filter(|(_, program)| is_root() && has(program)).map(|(kind, _)| *kind);
     let kinds: Vec<&str> = ["namespace", "process"].into_iter().chain(runtimes).collect();

@@ -278,7 +278,7 @@ fn a_command_that_fails_ends_the_build_with_its_line_and_keeps_earlier_layers() 
 
     for (dockerfile, parts) in [
         ("FROM base\nRUNN x", &["line 2", "unknown instruction RUNN"][..]),
-        ("FROM base\nCOPY nothing /x", &["line 2", "nothing is not in the context"]),
+        ("FROM base\nCOPY nothing /x", &["line 2", "nothing is not in the build context"]),
         ("FROM base\nCOPY --chown=nobody Dockerfile /x", &["nobody", "/etc/passwd"]),
         ("FROM base\nRUN --mount=type=cache,target=/x y", &["--mount is not supported"]),
         ("FROM host", &["image host"]),
@@ -386,13 +386,13 @@ fn hostile_contexts_are_refused_or_harmless() {
     let site = Site::new();
     let honest = odd(EntryType::Regular, "file", "");
     for (bytes, part) in [
-        (odd(EntryType::Regular, "../evil", ""), "leads out of the context"),
-        (odd(EntryType::Regular, "/tmp/evil-of-warren", ""), "leads out of the context"),
-        (odd(EntryType::Regular, "a/../../evil", ""), "leads out of the context"),
-        (odd(EntryType::Link, "evil", "/etc/shadow"), "leads out of the context"),
-        (odd(EntryType::Link, "evil", "none"), "which is not there"),
-        (odd(EntryType::Char, "evil", ""), "kind that the context cannot have"),
-        (odd(EntryType::Fifo, "evil", ""), "kind that the context cannot have"),
+        (odd(EntryType::Regular, "../evil", ""), "leads out of the build context"),
+        (odd(EntryType::Regular, "/tmp/evil-of-warren", ""), "leads out of the build context"),
+        (odd(EntryType::Regular, "a/../../evil", ""), "leads out of the build context"),
+        (odd(EntryType::Link, "evil", "/etc/shadow"), "leads out of the build context"),
+        (odd(EntryType::Link, "evil", "none"), "which does not exist"),
+        (odd(EntryType::Char, "evil", ""), "type that the build context cannot contain"),
+        (odd(EntryType::Fifo, "evil", ""), "type that the build context cannot contain"),
         (honest[..honest.len() / 2].to_vec(), "Dockerfile"),
         (b"no tar at all, but text that is a little longer".repeat(100), "context"),
         (Vec::new(), "no Dockerfile"),

@@ -101,8 +101,8 @@ RUN cat /new/file && test ! -e /pipe && ls /
          closed/fileadded\nall\nbin\ndeep\ndev\netc\nfrom\nnew\nold\nowned\nproc\nrun\nsys\ntmp\ntwo\nwild\n"
     );
     let warnings = events.last().unwrap()["warnings"].to_string();
-    assert!(warnings.contains("left out 1 devices, pipes or the like of system.tar.gz"), "{warnings}");
-    assert!(warnings.contains("left out 1 devices, pipes or the like of /"), "{warnings}");
+    assert!(warnings.contains("skipped 1 devices, pipes and similar files of system.tar.gz"), "{warnings}");
+    assert!(warnings.contains("skipped 1 devices, pipes and similar files of /"), "{warnings}");
     assert_eq!(site.look("app", "readlink /all/out; cat /added/etc/owned"), "/etc/passwd\nowned");
     let again = site.built(&["-t", "app"]);
     assert_eq!(cached(&again).len(), 14, "{again:?}");

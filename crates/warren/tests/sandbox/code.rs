@@ -94,7 +94,7 @@ fn a_time_limit_ends_the_cell_and_keeps_its_variables() {
             .unwrap();
         let told = text(&late.stderr);
         assert_eq!(late.status.code(), Some(124), "{language}: {told}");
-        assert!(told.contains("its time was up; the variables are kept"), "{language}: {told}");
+        assert!(told.contains("the code timed out; its variables are kept"), "{language}: {told}");
         assert_eq!(text(&run(&daemon, language, after).stdout), "6\n", "{language}");
     }
 }
@@ -140,7 +140,7 @@ fn what_a_cell_does_to_its_interpreter_is_told() {
     ] {
         let output = run(&daemon, language, code);
         let told = text(&output.stderr);
-        assert!(!output.status.success() && told.contains("the variables are gone"), "{code}: {output:?}");
+        assert!(!output.status.success() && told.contains("the variables are lost"), "{code}: {output:?}");
         let next = run(&daemon, language, if language == "bash" { "echo 1" } else { "1" });
         assert!(next.status.success(), "{code}: {}", text(&next.stderr));
     }

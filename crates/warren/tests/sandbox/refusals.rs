@@ -115,7 +115,7 @@ fn an_upload_that_is_refused_in_the_middle_is_told_why() {
     let large = host_file(place.path(), "large", &vec![b'x'; 64 << 20]);
     let path = large.to_str().unwrap();
     for (arguments, named) in [
-        (&["image", "import", path, "x:1", "--config", "{"][..], "config is not what an image has"),
+        (&["image", "import", path, "x:1", "--config", "{"][..], "invalid image configuration"),
         (&["build", "-t", "Bad Name", "-"], "Bad Name"),
         (&["cp", path, "nobody:/x"], "nobody"),
         (&["cp", path, "box:/missing/x"], "/missing"),

@@ -23,7 +23,7 @@ fn files_go_in_and_out_with_and_without_a_sandbox() {
     // Beneath a mount there is nothing of the sandbox's own to patch.
     let patch = r#"{"kind":"text","path":"/data/x","content":""}"#;
     let (_, said) = daemon.fails(["create", "-v", "data:/data", "--patch", patch]);
-    assert!(said.contains("lies in the mount /data"), "{said}");
+    assert!(said.contains("is in the mount /data"), "{said}");
     // Nor does any way lead there: not up and down again, not over links, and what holds a mount is not removed.
     let link = |target: &str| format!(r#"{{"kind":"symlink","path":"/l","target":"{target}"}}"#);
     let (to_mount, to_root, circle) = (link("../srv/data"), link("/"), link("/l"));
@@ -36,9 +36,9 @@ fn files_go_in_and_out_with_and_without_a_sandbox() {
         (&to_mount, r#"{"kind":"text","path":"/l/x","content":""}"#, "leads into"),
         (&to_mount, r#"{"kind":"append","path":"/l/out","content":"x"}"#, "leads into"),
         (&to_mount, r#"{"kind":"remove","path":"/l/out"}"#, "leads into"),
-        (&to_root, r#"{"kind":"remove","path":"/l/srv"}"#, "lies in"),
-        (&to_root, r#"{"kind":"symlink","path":"/l/srv","target":"/x","replace":true}"#, "lies in"),
-        (r#"{"kind":"mkdir","path":"/x"}"#, r#"{"kind":"remove","path":"/srv"}"#, "lies in"),
+        (&to_root, r#"{"kind":"remove","path":"/l/srv"}"#, "is in"),
+        (&to_root, r#"{"kind":"symlink","path":"/l/srv","target":"/x","replace":true}"#, "is in"),
+        (r#"{"kind":"mkdir","path":"/x"}"#, r#"{"kind":"remove","path":"/srv"}"#, "is in"),
         (&circle, r#"{"kind":"text","path":"/l/x","content":""}"#, "links"),
     ] {
         let (_, said) = daemon.fails(["create", "-v", "data:/srv/data", "--patch", first, "--patch", second]);

@@ -235,7 +235,7 @@ fn a_hostile_image_is_a_file_system_at_most() {
     fs::rename(&image, host.path().join("old.img")).unwrap();
     fs::write(&image, vec![0; 1 << 20]).unwrap();
     let (_, said) = daemon.fails(["start", "one"]);
-    assert!(said.contains("no file with an ext4"), "{said}");
+    assert!(said.contains("does not contain an ext4"), "{said}");
     let pipe = host.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     // Only its first block is whole: told, and nothing hangs.

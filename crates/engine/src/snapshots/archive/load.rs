@@ -212,25 +212,24 @@ impl Loader {
 
     fn index(&self, bytes: &[u8]) -> Result<Index> {
         let index: Index = serde_json::from_slice(bytes).map_err(|error| {
-            Error::invalid(format!("the archive's index cannot be read: {error}"))
+            Error::invalid(format!("cannot read the archive's index: {error}"))
                 .with_next(Next::Archive(Thing::Snapshot))
         })?;
         if index.format != FORMAT {
-            let message = format!("the archive has format {}; this program knows {FORMAT}", index.format);
-            return Err(
-                Error::new(ErrorKind::Unsupported, message).with_hint("Use the newer warren that wrote it.")
-            );
+            let message = format!("the archive has format {}; only {FORMAT} is supported", index.format);
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("Use the newer version of Warren that wrote it."));
         }
         let n = index.snapshots.len();
         if n == 0 || n > MAX_SNAPSHOT_CHAIN {
             return Err(Error::invalid(format!(
-                "the archive has {n} snapshots; it goes from 1 to {MAX_SNAPSHOT_CHAIN}"
+                "the archive has {n} snapshots; it must have 1 to {MAX_SNAPSHOT_CHAIN}"
             )));
         }
         let digests = index.snapshots.iter().map(|indexed| &indexed.digest).chain(&index.image);
         for digest in digests {
             if !sandbox::is_digest(digest) {
-                return Err(Error::invalid("the archive's index has no digest where one belongs"));
+                return Err(Error::invalid("a digest is missing in the archive's index"));
             }
         }
         Ok(index)
@@ -244,12 +243,13 @@ impl Loader {
             (Some(parent), None) => match self.core.snapshots.by_digest(&self.namespace, parent) {
                 Some(found) => self.core.snapshots.chain(&found)?.len(),
                 None => {
-                    let message = format!("the archive's snapshot is made on {parent}, which is not here");
+                    let message =
+                        format!("the archive's snapshot is based on {parent}, which does not exist here");
                     return Err(Error::new(ErrorKind::NotFound, message)
-                        .with_hint("Load that one first, or save it anew with its parents inside."));
+                        .with_hint("Load that snapshot first, or save this one again with its parents."));
                 }
             },
-            _ => return Err(Error::invalid("the archive's snapshots are not made on each other")),
+            _ => return Err(Error::invalid("the archive's snapshots are not based on each other")),
         };
         if depth >= MAX_SNAPSHOT_CHAIN {
             return Err(crate::snapshots::registry::too_deep(&Subject::new(
@@ -300,7 +300,7 @@ impl Loader {
         let unpacking: JoinHandle<Result<TreeFacts>> = self.runtime.spawn(async move {
             core.backends.snapshots()?.import(&id, from.into()).await.map_err(|error| match error {
                 BackendError::Failed { .. } | BackendError::Unsupported { .. } => {
-                    let message = format!("the archive's snapshot cannot be unpacked: {error}");
+                    let message = format!("cannot unpack the archive's snapshot: {error}");
                     Error::invalid(message).with_next(Next::Archive(Thing::Snapshot)).with_source(error)
                 }
                 other => error::from_backend(other, &Subject::new(Thing::Snapshot, "in the archive")),
@@ -326,8 +326,7 @@ impl Loader {
         match (&self.name, indexed, is_top) {
             (Some(name), _, true) if is_free(name) => Ok(Some(name.clone())),
             (Some(name), _, true) => {
-                let message =
-                    format!("there is a snapshot {name} in the namespace {} already", self.namespace);
+                let message = format!("snapshot {name} already exists in namespace {}", self.namespace);
                 let taken = Subject::new(Thing::Snapshot, name.as_str());
                 Err(Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(taken)))
             }
@@ -518,30 +517,29 @@ impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
         self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::FileTooLarge, "the archive unpacks to more than is allowed")
+            io::Error::new(io::ErrorKind::FileTooLarge, "the archive unpacks to more than the limit")
         })?;
         Ok(n)
     }
 }
 
 fn not_ours() -> Error {
-    Error::invalid("this is no archive of a snapshot, or it was changed after it was saved")
+    Error::invalid("this is not a snapshot archive, or it was changed after it was saved")
         .about(Thing::Archive, "")
         .with_next(Next::Archive(Thing::Snapshot))
 }
 
 fn changed() -> Error {
-    Error::invalid("the archive was changed after it was saved, or cut short")
-        .with_hint("Copy it again from where it was saved.")
+    Error::invalid("the archive was changed or truncated after it was saved")
+        .with_hint("Copy the archive again from where it was saved.")
 }
 
 fn unreadable(source: io::Error) -> Error {
     let (kind, hint) = match source.kind() {
-        io::ErrorKind::FileTooLarge => (
-            ErrorKind::LimitReached,
-            "Raise the daemon's limit for archives if the archive is to be trusted.",
-        ),
-        _ => (ErrorKind::InvalidRequest, "Copy it again from where it was saved."),
+        io::ErrorKind::FileTooLarge => {
+            (ErrorKind::LimitReached, "If you trust the archive, raise the daemon's limit for archives.")
+        }
+        _ => (ErrorKind::InvalidRequest, "Copy the archive again from where it was saved."),
     };
-    Error::new(kind, format!("the archive cannot be read: {source}")).with_hint(hint).with_source(source)
+    Error::new(kind, format!("cannot read the archive: {source}")).with_hint(hint).with_source(source)
 }

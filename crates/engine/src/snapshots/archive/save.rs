@@ -59,16 +59,17 @@ impl Engine {
             (true, _) => core.snapshots.chain(&top)?,
             (false, None) => vec![Arc::clone(&top)],
             (false, Some(parent)) => {
-                warnings.push(format!("The archive loads only where its parent is: {parent}."));
+                warnings.push(format!("The archive loads only where its parent exists: {parent}."));
                 vec![Arc::clone(&top)]
             }
         };
         if let Some(RootfsPlan::Directory { path, .. } | RootfsPlan::Disk { image: path, .. }) =
             &top.manifest.host_path
         {
-            let message = format!("{} lies on {}, which no archive can hold", top.label(), path.display());
+            let message =
+                format!("{} is based on {}, which an archive cannot include", top.label(), path.display());
             return Err(Error::new(ErrorKind::Unsupported, message)
-                .with_hint("Import that path as an image, and take snapshots of sandboxes made on it."));
+                .with_hint("Import that path as an image, and take snapshots of sandboxes based on it."));
         }
         let held = chain.iter().rev().map(|snapshot| core.hold_snapshot(snapshot)).collect::<Result<_>>()?;
         let image = top.manifest.image_digest.clone().filter(|_| options.with_image);
@@ -120,7 +121,7 @@ impl Saver {
         });
         let index = Index { format: FORMAT, snapshots: indexed.collect(), image: self.image.clone() };
         let index = serde_json::to_vec(&index).map_err(|source| {
-            Error::new(ErrorKind::Internal, "the archive's index could not be written").with_source(source)
+            Error::new(ErrorKind::Internal, "could not write the archive's index").with_source(source)
         })?;
         member(to, INDEX_NAME, &index).map_err(written)?;
         for held in &self.held {
@@ -176,8 +177,9 @@ impl Saver {
 }
 
 fn pipe() -> Result<(PipeReader, OwnedFd)> {
-    let (from, into) = io::pipe()
-        .map_err(|source| Error::new(ErrorKind::Unavailable, "the host gave no pipe").with_source(source))?;
+    let (from, into) = io::pipe().map_err(|source| {
+        Error::new(ErrorKind::Unavailable, "could not create a pipe").with_source(source)
+    })?;
     Ok((from, into.into()))
 }
 
@@ -194,12 +196,10 @@ fn member(to: &mut impl Write, name: &str, content: &[u8]) -> io::Result<()> {
 fn written(source: io::Error) -> Error {
     let (kind, hint) = match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            (ErrorKind::Unavailable, "Free space there, or write it elsewhere.")
+            (ErrorKind::Unavailable, "Free some space, or write the archive elsewhere.")
         }
         io::ErrorKind::BrokenPipe => (ErrorKind::Cancelled, "Read the archive to its end."),
-        _ => (ErrorKind::Unavailable, "Look at where it was to be written."),
+        _ => (ErrorKind::Unavailable, "Check the destination."),
     };
-    Error::new(kind, format!("the archive could not be written: {source}"))
-        .with_hint(hint)
-        .with_source(source)
+    Error::new(kind, format!("could not write the archive: {source}")).with_hint(hint).with_source(source)
 }

@@ -89,7 +89,7 @@ impl Limits {
         self.failures.take(&address, Instant::now()).map_err(|wait| {
             too_much(
                 format!("too many failed authentications from {address}"),
-                "Check the key: `warren key list` shows which exist. A right key is let in at once.",
+                "Check the key: `warren key list` shows which exist. A valid key is accepted at once.",
                 wait,
             )
         })
@@ -101,7 +101,7 @@ impl Limits {
         self.forged_links.take(&address, Instant::now()).map_err(|wait| {
             too_much(
                 format!("too many links from {address} that do not exist"),
-                "Ask for a new link. A right one is opened at once.",
+                "Ask for a new link. A valid one opens at once.",
                 wait,
             )
         })
@@ -112,7 +112,7 @@ impl Limits {
         requests.take(account(who), Instant::now()).map_err(|wait| {
             too_much(
                 format!("{} sends too many requests", who.name),
-                "Wait as Retry-After says. The daemon's operator sets the rate with --rate-limit.",
+                "Wait for the time in Retry-After. The daemon's operator sets the rate with --rate-limit.",
                 wait,
             )
         })

@@ -68,7 +68,7 @@ impl Streams {
         if lease.is_link && n_own >= self.max_links {
             return Err(too_much(
                 format!("{} streams by links are open for {}, which is the limit", self.max_links, who.name),
-                "Try again when others are done.",
+                "Try again when others have finished.",
                 RETRY_AFTER,
             ));
         }
@@ -243,7 +243,7 @@ impl HttpBody for CountedBody {
 }
 
 pub(crate) fn key_ended() -> Error {
-    Error::new(ErrorKind::Unauthenticated, "the key was revoked or has expired in the meantime")
+    Error::new(ErrorKind::Unauthenticated, "the key was revoked or has expired")
 }
 
 #[cfg(test)]

@@ -58,12 +58,12 @@ impl Tls {
 
 fn unreadable(what: &str, file: &Path, error: pem::Error) -> Error {
     let why = match &error {
-        pem::Error::NoItemsFound => format!("it holds no {what}"),
+        pem::Error::NoItemsFound => format!("it contains no {what}"),
         other => other.to_string(),
     };
-    Error::invalid(format!("the {what} {} cannot be used: {why}", file.display()))
+    Error::invalid(format!("cannot use the {what} {}: {why}", file.display()))
         .with_source(error)
-        .with_hint("Give --tls-cert and --tls-key files in PEM form that the daemon's user may read.")
+        .with_hint("Use PEM files for --tls-cert and --tls-key that the daemon's user can read.")
 }
 
 fn unusable(certificate: &Path, key: &Path, error: rustls::Error) -> Error {
@@ -72,11 +72,11 @@ fn unusable(certificate: &Path, key: &Path, error: rustls::Error) -> Error {
         rustls::Error::InconsistentKeys(_) => {
             format!("the private key {key} does not belong to the certificate {certificate}")
         }
-        other => format!("the certificate {certificate} with the private key {key} cannot be used: {other}"),
+        other => format!("cannot use the certificate {certificate} with the private key {key}: {other}"),
     };
-    Error::invalid(message)
-        .with_source(error)
-        .with_hint("The certificate file begins with the server's own certificate; the key is its key.")
+    Error::invalid(message).with_source(error).with_hint(
+        "The certificate file must start with the server's own certificate, and the key must match it.",
+    )
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Client {
     pub(super) fn of(request: &Parts, settings: &Arc<Settings>, way: Way) -> Result<Self> {
         let who = principal(request)?;
         let query = Query::<Choices>::try_from_uri(&request.uri)
-            .map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?
+            .map_err(|error| Error::invalid(format!("invalid query: {error}")))?
             .0;
         let toolsets = text(&request.headers, TOOLSETS_HEADER)?.or(query.toolsets);
         let settings = match toolsets {
@@ -87,7 +87,7 @@ pub(super) fn principal(request: &Parts) -> Result<Principal> {
         .extensions
         .get::<Principal>()
         .cloned()
-        .ok_or_else(|| Error::new(ErrorKind::Unauthenticated, "nobody knows who asks"))
+        .ok_or_else(|| Error::new(ErrorKind::Unauthenticated, "the caller is unknown"))
 }
 
 fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>> {

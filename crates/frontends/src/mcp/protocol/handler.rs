@@ -410,7 +410,7 @@ impl ServerHandler for Handler {
 fn texts(arguments: Option<JsonObject>) -> Result<BTreeMap<String, String>, ErrorData> {
     let text = |(name, value)| match value {
         Value::String(text) => Ok((name, text)),
-        _ => Err(ErrorData::invalid_params(format!("the argument {name} is not a text"), None)),
+        _ => Err(ErrorData::invalid_params(format!("the argument {name} is not a string"), None)),
     };
     arguments.unwrap_or_default().into_iter().map(text).collect()
 }

@@ -33,8 +33,7 @@ pub(super) fn cut(message: &mut ClientJsonRpcMessage) -> Result<(), TooLong> {
     };
     let ClientJsonRpcMessage::Request(request) = message else { return Ok(()) };
     if n_bytes > MAX_HELLO_BYTES {
-        let text =
-            format!("the initialize message has {n_bytes} bytes, and at most {MAX_HELLO_BYTES} are taken");
+        let text = format!("the initialize message has {n_bytes} bytes; the limit is {MAX_HELLO_BYTES}");
         return Err(TooLong { id: request.id.clone(), error: ErrorData::invalid_request(text, None) });
     }
     request.request.get_meta_mut().clear();

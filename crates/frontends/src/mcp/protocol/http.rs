@@ -138,7 +138,7 @@ fn readable(response: Response, is_json: bool, message: &[u8]) -> Response {
         return response;
     }
     let (code, message) = match serde_json::from_slice::<Value>(message) {
-        Ok(_) => (ErrorCode::INVALID_REQUEST, "the message is not one of JSON-RPC".to_owned()),
+        Ok(_) => (ErrorCode::INVALID_REQUEST, "the message is not a JSON-RPC message".to_owned()),
         Err(error) => (ErrorCode::PARSE_ERROR, format!("the message is not JSON: {error}")),
     };
     refusal(StatusCode::BAD_REQUEST, code, &message)
@@ -153,7 +153,7 @@ fn refusal(status: StatusCode, code: ErrorCode, message: &str) -> Response {
 fn too_many_sessions() -> ApiError {
     ApiError(
         Error::new(ErrorKind::LimitReached, "too many MCP sessions are open, and all of them are in use")
-            .with_hint("End one with DELETE and its Mcp-Session-Id, or close a stream; idle sessions make room by themselves."),
+            .with_hint("End one with DELETE and its Mcp-Session-Id, or close a stream; idle sessions are closed when room is needed."),
     )
 }
 

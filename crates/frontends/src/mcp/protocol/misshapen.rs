@@ -57,13 +57,13 @@ pub(super) fn read(params: Option<Value>) -> Result<Misshapen, ErrorData> {
     params.extend(arguments.map(|arguments| ("arguments".to_owned(), Value::Object(arguments))));
     // Whatever is wrong still is in a part that only programs write.
     let request = serde_json::from_value(Value::Object(params))
-        .map_err(|error| invalid(format!("the params of tools/call cannot be read: {error}")))?;
+        .map_err(|error| invalid(format!("invalid params for tools/call: {error}")))?;
     Ok(Misshapen::Readable(Box::new(request)))
 }
 
 pub(super) fn refusal(method: &str) -> ErrorData {
     if KNOWN.contains(&method) {
-        return invalid(format!("the params of {method} cannot be read"));
+        return invalid(format!("invalid params for {method}"));
     }
     ErrorData::new(model::ErrorCode::METHOD_NOT_FOUND, format!("no method {}", shown(method)), None)
 }

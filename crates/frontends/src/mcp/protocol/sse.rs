@@ -164,22 +164,25 @@ async fn receive<P: Profile>(State(front): State<Front<P>>, request: Request) ->
     let (parts, body) = request.into_parts();
     let who = Owner::of(&principal(&parts)?);
     let query = Query::<Posted>::try_from_uri(&parts.uri).map_err(|_missing| {
-        Error::invalid("the query has no sessionId").with_hint("Post to the address that /sse names.")
+        Error::invalid("the query has no sessionId").with_hint("Post to the address that /sse returns.")
     })?;
     let inbox = front.open.inbox(&query.session_id, &who).ok_or_else(no_session)?;
     let bytes = axum::body::to_bytes(body, MAX_MESSAGE_BYTES).await.map_err(|error| {
-        Error::invalid(format!("the message cannot be read: {error}"))
+        Error::invalid(format!("cannot read the message: {error}"))
             .with_hint(format!("A message has at most {MAX_MESSAGE_BYTES} bytes."))
     })?;
     let mut message = serde_json::from_slice(&bytes)
-        .map_err(|error| Error::invalid(format!("the body is not a message of JSON-RPC: {error}")))?;
+        .map_err(|error| Error::invalid(format!("the body is not a JSON-RPC message: {error}")))?;
     hello::cut(&mut message).map_err(|refused| Error::invalid(refused.error.message))?;
     inbox.send(message).await.map_err(|_gone| no_session())?;
     Ok((StatusCode::ACCEPTED, "Accepted").into_response())
 }
 
 fn no_session() -> ApiError {
-    ApiError(Error::not_found("no such MCP session").with_hint("Open /sse again, and post where it says."))
+    ApiError(
+        Error::not_found("no such MCP session")
+            .with_hint("Open /sse again, and post to the address it returns."),
+    )
 }
 
 /// Long enough not to be guessed.

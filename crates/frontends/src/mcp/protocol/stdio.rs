@@ -67,7 +67,7 @@ impl Greeting {
         let bytes =
             bytes.map_err(|error| Error::invalid(format!("{SETTINGS_HEADER} is not base64: {error}")))?;
         let greeting = serde_json::from_slice(&bytes);
-        greeting.map(Some).map_err(|error| Error::invalid(format!("{SETTINGS_HEADER} is wrong: {error}")))
+        greeting.map(Some).map_err(|error| Error::invalid(format!("invalid {SETTINGS_HEADER}: {error}")))
     }
 }
 
@@ -92,7 +92,7 @@ async fn connect<P: Profile>(State(front): State<Front<P>>, request: Request) ->
     }
     let asked = parts.headers.get(UPGRADE).and_then(|value| value.to_str().ok());
     if !asked.is_some_and(|value| value.eq_ignore_ascii_case(UPGRADE_PROTOCOL)) {
-        return Err(Error::invalid("this route answers with a pipe of messages, which was not asked for")
+        return Err(Error::invalid("this route needs a connection upgrade, which was not requested")
             .with_hint(format!("Send the headers Connection: Upgrade and Upgrade: {UPGRADE_PROTOCOL}."))
             .into());
     }

@@ -60,10 +60,10 @@ pub(crate) enum Content {
 
 /// Path, name, title, description and media type of those that always exist.
 const FIXED: [(&str, &str, &str, &str, &str); 7] = [
-    ("runtime", "runtime", "Runtime", "What this host can do, and under which policy.", JSON),
+    ("runtime", "runtime", "Runtime", "What this host supports, and the policy that applies.", JSON),
     ("sandboxes", "sandboxes", "Sandboxes", "Every sandbox you can see.", JSON),
     ("volumes", "volumes", "Volumes", "Every volume you can see.", JSON),
-    ("images", "images", "Images", "What sandboxes can be made from.", JSON),
+    ("images", "images", "Images", "Images that sandboxes can be created from.", JSON),
     ("snapshots", "snapshots", "Snapshots", "Every snapshot you can see.", JSON),
     (
         "schemas/sandbox-create",
@@ -72,7 +72,7 @@ const FIXED: [(&str, &str, &str, &str, &str); 7] = [
         "Every parameter of sandbox_create, as JSON Schema.",
         "application/schema+json",
     ),
-    ("policy", "policy", "Policy", "Host paths, limits and time limits that hold for you.", JSON),
+    ("policy", "policy", "Policy", "Host paths, limits and time limits that apply to you.", JSON),
 ];
 
 /// What always exists, and the sandboxes that the caller sees.
@@ -135,11 +135,17 @@ pub(crate) fn templates() -> Vec<TemplateEntry> {
             mime_type: mime_type.map(str::to_owned),
         };
     vec![
-        template("warren://sandboxes/{name}", "sandbox", "Sandbox", "One sandbox as it is now.", Some(JSON)),
+        template(
+            "warren://sandboxes/{name}",
+            "sandbox",
+            "Sandbox",
+            "The current state of one sandbox.",
+            Some(JSON),
+        ),
         template(
             "warren://sandboxes/{name}/files/{+path}",
             "sandbox-file",
-            "File of a sandbox",
+            "File in a sandbox",
             "The content of a file inside a sandbox.",
             None,
         ),
@@ -147,21 +153,21 @@ pub(crate) fn templates() -> Vec<TemplateEntry> {
             "warren://sandboxes/{name}/execs/{id}",
             "exec",
             "Exec",
-            "One command of a sandbox as it is now.",
+            "The current state of one command in a sandbox.",
             Some(JSON),
         ),
         template(
             "warren://sandboxes/{name}/execs/{id}/output",
             "exec-output",
             "Output of an exec",
-            "What a command has printed so far, stdout and stderr in order.",
+            "The output of a command so far, stdout and stderr in order.",
             Some("text/plain"),
         ),
         template(
             "warren://sandboxes/{name}/execs/{id}/outputs/{number}",
             "cell-output",
             "Output of code",
-            "A picture or value that code has shown, whole; ?mime= chooses another form than the best.",
+            "A complete picture or value that code displayed; ?mime= chooses a form other than the best.",
             None,
         ),
     ]

@@ -22,11 +22,11 @@ const DEFAULT_INTERVAL_MS: u64 = 1000;
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Metrics;
         "sandbox_metrics", "Sandbox metrics", READS, one:
-            "What a sandbox uses now. cpuPercent (100 is one processor) is measured over 50 ms; unknown values are null.";
+            "Show the current resource usage of a sandbox. cpuPercent (100 is one CPU) is measured over 50 ms; unknown values are null.";
         "sandbox_metrics_all", "Metrics of all sandboxes", READS, all:
-            "What each live sandbox uses now, by name; cpuPercent is measured over 50 ms.";
+            "Show the current resource usage of every live sandbox, by name; cpuPercent is measured over 50 ms.";
         "sandbox_metrics_stream", "Sample sandbox metrics", FOLLOWS, samples:
-            "Collect samples of what a sandbox uses; cpuPercent is measured since the sample before, first over 50 ms.";
+            "Collect samples of a sandbox's resource usage; cpuPercent is measured since the previous sample, at first over 50 ms.";
     }
 }
 
@@ -161,7 +161,7 @@ async fn all(call: Call, _: AllArguments) -> ToolResult<BTreeMap<String, Metrics
     for (name, read) in read {
         match read {
             Ok(metrics) => drop(answer.data.insert(name, metrics)),
-            Err(error) => answer.warnings.push(format!("{name} could not be measured: {error}.")),
+            Err(error) => answer.warnings.push(format!("Could not measure {name}: {error}.")),
         }
     }
     answer.warnings.sort();

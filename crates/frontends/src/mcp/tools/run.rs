@@ -58,7 +58,9 @@ struct RunResult {
 async fn run(call: Call, arguments: RunArguments) -> ToolResult<RunResult> {
     let running = tokio::spawn(run_whole(call, arguments));
     running.await.unwrap_or_else(|error| {
-        Err(Error::new(ErrorKind::Internal, "running the command ended too early").with_source(error).into())
+        Err(Error::new(ErrorKind::Internal, "running the command stopped unexpectedly")
+            .with_source(error)
+            .into())
     })
 }
 

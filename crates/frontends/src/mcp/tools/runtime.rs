@@ -10,9 +10,9 @@ use crate::mcp::{Answer, Call, Tool, ToolResult};
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Runtime;
         "runtime_check", "Check runtime", READS, check:
-            "What this server is, what its host can do, what is missing, and which settings hold for you.";
+            "Show the server's version, what its host supports, what is missing, and the settings that apply to you.";
         "runtime_install", "Install runtime", SETS, install:
-            "Mend what can be mended without root, and list what an operator has to do. Nothing needs a download.";
+            "Fix what can be fixed without root, and list what an operator has to do. Downloads nothing.";
     }
 }
 
@@ -119,7 +119,7 @@ async fn install(call: Call, _: NoArguments) -> ToolResult<Installed> {
     let missing = call.engine().capabilities().missing.clone();
     let message = match missing.as_slice() {
         [] => "Runtime dependencies are installed.",
-        _ => "Runtime dependencies are installed. Sandboxes work; what is missing needs an operator.",
+        _ => "Runtime dependencies are installed. Sandboxes work; an operator has to add what is missing.",
     };
     let installed = Installed { installed: true, message, mended: Vec::new(), missing };
     Ok(Answer::new(installed).warn_all(call.engine().warnings(&call.who)))

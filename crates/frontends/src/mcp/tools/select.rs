@@ -80,7 +80,7 @@ impl Selector {
     pub(crate) async fn resolve(&self, call: &Call) -> Result<Targets, Failure> {
         if !self.has_names() && !self.has_labels() && self.status.is_none() {
             return Err(Failure::invalid("at least one selector is required")
-                .with_hint("Give name, names, labels or status; sandbox_list shows what there is."));
+                .with_hint("Give name, names, labels or status; sandbox_list shows all sandboxes."));
         }
         self.resolve_or(call, None).await
     }
@@ -134,8 +134,11 @@ impl Selector {
     fn all_names(&self) -> Result<BTreeSet<String>, Failure> {
         let names: BTreeSet<_> = self.name.iter().chain(self.names.iter().flatten()).cloned().collect();
         if names.len() > MAX_NAMES {
-            return Err(Failure::invalid(format!("{} names; at most {MAX_NAMES} fit", names.len()))
-                .with_hint("Name fewer, or choose by labels."));
+            return Err(Failure::invalid(format!(
+                "{} names were given; the limit is {MAX_NAMES}",
+                names.len()
+            ))
+            .with_hint("Give fewer names, or select by labels."));
         }
         Ok(names)
     }
@@ -161,7 +164,7 @@ impl Selector {
         }
         let message = format!("{deed} by labels or status requires confirm: true");
         Err(Failure::new(DANGEROUS_OPERATION_DISABLED, message).with_hint(format!(
-            "Call sandbox_list with the same labels and status to see what is meant, then {tool} with confirm: true."
+            "Call sandbox_list with the same labels and status to check what is affected, then {tool} with confirm: true."
         )))
     }
 }
@@ -288,7 +291,7 @@ pub(crate) fn refused(error: Error, view: &SandboxView) -> Failure {
         SandboxState::Paused => "Call sandbox_resume first, or sandbox_stop.",
         SandboxState::Stopping => "Call sandbox_wait until it has stopped, then try again.",
         SandboxState::Stopped => "Call sandbox_start first.",
-        SandboxState::Failed => "Call sandbox_inspect for the reason, then sandbox_remove it.",
+        SandboxState::Failed => "Call sandbox_inspect to see the reason, then sandbox_remove.",
     };
     failure.or_hint(ErrorKind::WrongState, hint)
 }
@@ -296,7 +299,7 @@ pub(crate) fn refused(error: Error, view: &SandboxView) -> Failure {
 /// What a caller who wants no answer any more is told, should they listen.
 pub(crate) fn cancelled() -> Failure {
     Failure::from(Error::new(ErrorKind::Cancelled, "the call was cancelled"))
-        .with_hint("Call sandbox_list to see what was done before.")
+        .with_hint("Call sandbox_list to see what was done before the cancellation.")
 }
 
 fn answer<R: Serialize>(

@@ -79,7 +79,7 @@ pub(crate) async fn while_running(
     }
     let stdin_error = run.stdin_error().cloned();
     let end = run.end().await.map_err(|error| {
-        let hint = "Call sandbox_exec_poll with its execSessionId to see how it goes on.";
+        let hint = "Call sandbox_exec_poll with its execSessionId to follow it.";
         Failure::from(error).or_hint(ErrorKind::Unavailable, hint)
     })?;
     Ok(Followed { end, stdin_error })

@@ -10,10 +10,10 @@ use crate::mcp::{Answer, Call, Tool, ToolResult, Toolset, surface::Surface};
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Runtime;
         "toolset_list", "List toolsets", READS, list, core, always:
-            "List the toolsets, their tools, and which are shown. Every tool can be called whether shown or not.";
+            "List toolsets, their tools, and which are shown. Every tool can be called, shown or not.";
         // It changes what this session lists and nothing else, so read-only keys may call it.
         "toolset_enable", "Show more tools", READS, enable, core, always:
-            "Show the tools of further toolsets from now on.";
+            "Show the tools of additional toolsets from now on.";
     }
 }
 
@@ -110,8 +110,8 @@ async fn enable(call: Call, arguments: EnableArguments) -> ToolResult<Enabled> {
         return Ok(answer);
     }
     Ok(answer.warn(
-        "This connection keeps no state, so the list stays as it is; the tools can be called all the same. \
-         To have them listed, send the header X-Warren-Toolsets or the query parameter toolsets.",
+        "This connection keeps no state, so the list does not change; the tools can still be called. \
+         To list them, send the header X-Warren-Toolsets or the query parameter toolsets.",
     ))
 }
 

@@ -13,23 +13,23 @@ pub enum BuildEvent {
     Step {
         number: usize,
         total: usize,
-        /// The stage's name, where it has one.
+        /// The stage's name, if it has one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stage: Option<String>,
         /// In the Dockerfile.
         line: usize,
         text: String,
     },
-    /// Its layer was made by an earlier build.
+    /// Its layer is cached from an earlier build.
     Cached {
         number: usize,
     },
-    /// What a command of `RUN` prints; `stream` is `stdout` or `stderr`.
+    /// Output of a `RUN` command; `stream` is `stdout` or `stderr`.
     Output {
         stream: String,
         text: String,
     },
-    /// Its layer is made; `bytes` uncompressed.
+    /// Its layer is finished; `bytes` is the uncompressed size.
     Layer {
         number: usize,
         bytes: u64,

@@ -16,7 +16,7 @@ pub struct CallList {
 pub struct CallsQuery {
     /// Number of the first call wanted. Without it: the last ones.
     pub from: Option<u64>,
-    /// At most so many; 100 when absent, never more than 10000.
+    /// Maximum number of calls; 100 by default, at most 10000.
     pub limit: Option<u32>,
     /// Only calls of this caller: its name, or the id of its key.
     pub who: Option<String>,

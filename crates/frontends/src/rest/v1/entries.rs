@@ -27,7 +27,7 @@ pub enum EntryKind {
     Stderr,
     /// The command ended; `data` is its outcome.
     Exited,
-    /// Nobody inside holds the output any more; nothing follows.
+    /// No process holds the output open any more; nothing follows.
     Closed,
     /// Entries that were cut off to stay within the sandbox's log limit; `data` says which.
     Trimmed,
@@ -104,7 +104,7 @@ pub enum FrameError {
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length(length) => write!(f, "a frame of {length} bytes cannot be"),
+            Self::Length(length) => write!(f, "a frame cannot have {length} bytes"),
             Self::Kind(code) => write!(f, "{code} is not a kind of entry"),
         }
     }

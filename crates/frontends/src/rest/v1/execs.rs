@@ -12,7 +12,7 @@ pub struct ExecList {
     pub execs: Vec<Exec>,
 }
 
-/// Answer to a start: the exec, and with `wait=true` what it printed.
+/// Answer to a start: the exec, and with `wait=true` its output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecResult {
@@ -22,12 +22,12 @@ pub struct ExecResult {
     pub stdout: Option<CapturedOutput>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<CapturedOutput>,
-    /// With `trackFiles`: what it made or changed beneath its working directory.
+    /// With `trackFiles`: the files it created or changed below its working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<FileLink>>,
 }
 
-/// What one stream printed: all of it, or its head and tail.
+/// The output of one stream: all of it, or its head and tail.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapturedOutput {
@@ -61,7 +61,7 @@ query!(ExecQuery {
     /// Answer when the command ended, with its output, instead of at once.
     #[serde(default)]
     pub wait: bool,
-    /// With `wait`: answer after this long even if it still runs. The command goes on.
+    /// With `wait`: answer after this long even if it is still running. The command continues.
     pub timeout_ms: Option<u64>,
 });
 

@@ -118,13 +118,13 @@ pub struct LinkTarget {
     pub target: String,
 }
 
-/// Something changed beneath a watched path.
+/// Something changed below a watched path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WatchEvent {
     /// `created`, `modified`, `removed`, `renamed`, or `overflow`: events were lost, look again.
     pub kind: String,
     pub path: String,
-    /// Where a rename came from, when it was watched too.
+    /// The old path of a rename, if it was watched too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
 }
@@ -152,7 +152,7 @@ query!(WriteQuery {
 
 query!(StatQuery {
     pub path: String,
-    /// Look at what a symlink points to instead of at the link.
+    /// Follow a symlink to its target.
     #[serde(default)]
     pub follow: bool,
 });
@@ -161,12 +161,12 @@ query!(ListQuery {
     pub path: String,
     #[serde(default)]
     pub recursive: bool,
-    /// At most this many entries; 1000 when absent.
+    /// Maximum number of entries; 1000 by default.
     pub limit: Option<u32>,
 });
 
 query!(GlobQuery {
-    /// The directory to look beneath.
+    /// The directory to search.
     pub root: String,
     /// Such as `**/*.rs`.
     pub pattern: String,
@@ -238,7 +238,7 @@ pub struct CopyRequest {
 pub struct RenameRequest {
     pub from: String,
     pub to: String,
-    /// Replace what is at `to`.
+    /// Replace what exists at `to`.
     #[serde(default)]
     pub replace: bool,
 }

@@ -18,7 +18,7 @@ pub struct Image {
     pub os: String,
     pub architecture: String,
     pub layer_count: usize,
-    /// On disk, both as it came and unpacked. Layers are shared: the sum over images may be more than what they take.
+    /// Size on disk, packed and unpacked. Layers are shared: the sum over images may be more than they take.
     pub size_bytes: u64,
     /// As the image says, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,22 +58,22 @@ pub struct ImageLayer {
     pub blob_bytes: u64,
     /// Unpacked.
     pub disk_bytes: u64,
-    /// What of it could not be kept as it was, as sentences; the first of them.
+    /// The first warnings about parts of it that could not be kept unchanged, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// Which image to get, and how its registry is asked.
+/// Which image to pull, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PullRequest {
     #[schema(example = "python:3.12-slim")]
     pub reference: String,
-    /// This machine's when absent.
+    /// Default: this machine's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "linux/amd64")]
     pub platform: Option<String>,
-    /// With `password`, in place of what the daemon is configured with.
+    /// With `password`, instead of the daemon's own credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,11 +83,11 @@ pub struct PullRequest {
     pub insecure: bool,
 }
 
-/// What a pull tells, one line each. Of two words about one layer between two lines only the last is told.
+/// Events of a pull, one per line. If a layer changes its state several times between two lines, only the last is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PullEvent {
-    /// What the image consists of is known.
+    /// The layers of the image are known.
     Resolved { digest: String, layers: Vec<PullLayer> },
     Layer {
         /// As in `resolved`.
@@ -103,7 +103,7 @@ pub enum PullEvent {
     Retrying { wait_ms: u64, why: String },
     /// Comes last: the image is here.
     Done { image: Box<ImageDetail> },
-    /// Comes last where a sandbox was asked for.
+    /// Comes last if a sandbox was requested.
     Created { sandbox: Box<Sandbox> },
 }
 
@@ -130,7 +130,7 @@ pub enum PullState {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct LoadQuery {
-    /// Which build of a layout with several; this machine's when absent.
+    /// Platform to load from a layout with several. Default: this machine's.
     pub platform: Option<String>,
 }
 
@@ -138,7 +138,7 @@ pub struct LoadQuery {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ImportQuery {
-    /// What to call the image.
+    /// Name of the image.
     pub reference: String,
     pub platform: Option<String>,
     /// An `ImageConfig`, as JSON.
@@ -159,7 +159,7 @@ pub enum ArchiveFormat {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TagRequest {
-    /// The further name, which the image takes from any other.
+    /// The new name; if another image has it, the name moves.
     pub target: String,
 }
 
@@ -167,12 +167,12 @@ pub struct TagRequest {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct RemoveImageQuery {
-    /// Also while it is used: then it goes with its last user.
+    /// Remove it even if it is in use; it is deleted with its last user.
     #[serde(default)]
     pub force: bool,
 }
 
-/// What was given back.
+/// What was freed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImagesFreed {
@@ -184,7 +184,7 @@ pub struct ImagesFreed {
     pub bytes: u64,
 }
 
-/// What images take on disk.
+/// Disk usage of images.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImagesUsage {

@@ -7,11 +7,11 @@ use sandbox::{ByteSize, Namespace};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What is asked of a new key. Everything may be left out.
+/// A request for a new key. Every field is optional.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeyRequest {
-    /// What people call it. Unique among keys that were not revoked.
+    /// A label for people. Unique among keys that were not revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// The one namespace that it sees; `default` when absent.
@@ -38,11 +38,11 @@ pub struct KeyList {
     pub keys: Vec<Key>,
 }
 
-/// A key in the moment it is made.
+/// A new key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewKey {
     pub key: Key,
-    /// Sent as `Authorization: Bearer …`. Told this once.
+    /// Sent as `Authorization: Bearer …`. Returned only once.
     pub secret: String,
 }
 

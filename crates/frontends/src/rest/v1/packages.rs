@@ -16,12 +16,12 @@ pub struct PackageJobList {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PackageRequest {
-    /// `pip` when absent; `npm` or `apt`.
+    /// `pip` (default), `npm` or `apt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<PackageManager>,
     /// Names with versions, as the manager writes them: `numpy`, `requests>=2,<3`, `@types/node@20`, `jq=1.6-2`.
     pub packages: Vec<String>,
-    /// After this long the install is killed; half an hour when absent.
+    /// Kill the installation after this long; half an hour by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// The same again returns the first job.
@@ -33,7 +33,7 @@ query!(InstallQuery {
     /// Answer when the job ended, instead of at once.
     #[serde(default)]
     pub wait: bool,
-    /// With `wait`: answer after this long even if it still runs. The job goes on.
+    /// With `wait`: answer after this long even if it is still running. The job continues.
     pub timeout_ms: Option<u64>,
 });
 
@@ -44,7 +44,7 @@ query!(PackagesQuery {
     pub package: Option<String>,
 });
 
-/// What is installed, by manager; and where one package was asked for, how that one stands.
+/// Installed packages, by package manager; if one package was asked for, its status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Packages {

@@ -10,7 +10,7 @@ use sandbox::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One sandbox: what was asked, what was decided, and where it is in its life.
+/// One sandbox: its spec, the decided settings, and its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
@@ -21,7 +21,7 @@ pub struct Sandbox {
     pub backend: BackendKind,
     pub image: ImageRef,
     pub state: SandboxState,
-    /// Why it failed or stopped, where there is a reason to tell.
+    /// Why it failed or stopped, if there is a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Its back end does not answer: `state` is the last that was known, and `reason` says why.
@@ -32,10 +32,10 @@ pub struct Sandbox {
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     pub user: String,
-    /// What reads command lines where none is named; `sh` when absent.
+    /// Shell for command lines; `sh` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
-    /// What is run where nothing is named, before `cmd`.
+    /// Program to run, before `cmd`, if a command names none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entrypoint: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -55,7 +55,7 @@ pub struct Sandbox {
     pub lifetime: Lifetime,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
-    /// The walls it got; absent before its first start.
+    /// Its isolation; absent before its first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
     pub created_at: Timestamp,
@@ -66,7 +66,7 @@ pub struct Sandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     pub last_active_at: Timestamp,
-    /// The key that made it; absent when it was the daemon's owner.
+    /// The key that created it; absent if it was the daemon's owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<KeyId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

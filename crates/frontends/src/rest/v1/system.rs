@@ -24,12 +24,12 @@ pub struct Version {
     pub api: Vec<String>,
 }
 
-/// What the daemon's back end can do on this host, found by trying.
+/// What the daemon's back end supports on this host, found by probing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capabilities {
     pub backend: BackendKind,
-    /// All that a sandbox can be made by, the default first. The rest here is about the default.
+    /// All back ends, the default first. The other fields describe the default.
     #[serde(default)]
     #[schema(required = true)]
     pub backends: Vec<BackendKind>,

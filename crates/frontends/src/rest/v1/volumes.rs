@@ -7,13 +7,13 @@ use sandbox::{ByteSize, Namespace, VolumeKind, VolumeName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What is asked of a new volume.
+/// A request for a new volume.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumeRequest {
     /// Letters, digits, `-`, `_` and `.`, at most 63.
     pub name: VolumeName,
-    /// The caller's own when absent.
+    /// Default: the caller's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
     #[serde(default)]

@@ -9,34 +9,37 @@ use crate::{
     output,
 };
 
-/// Make an image from the tar of a root file system
+/// Create an image from a tar of a root file system
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren image import rootfs.tar.gz team/rootfs:1
   tar c -C rootfs . | warren image import - team/rootfs:1
   warren image import root.tar app --config '{\"cmd\": [\"/bin/app\"], \"env\": [\"LANG=C\"]}'")]
 pub(super) struct Args {
-    /// The tar, compressed or not; `-` is stdin
+    /// Tar archive, compressed or not, or `-` for stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What to call the image
+    /// Name of the image
     #[arg(value_name = "NAME")]
     name: String,
-    /// How its programs are run, as JSON: env, entrypoint, cmd, workingDir, user, labels, exposedPorts, stopSignal
+    /// Image configuration as JSON: env, entrypoint, cmd, workingDir, user, labels, exposedPorts, stopSignal
     #[arg(long, value_name = "JSON")]
     config: Option<String>,
-    /// What it is for; this machine when absent
+    /// Platform of the image [default: this machine's]
     #[arg(long)]
     platform: Option<String>,
-    /// Show no progress
+    /// Do not show progress
     #[arg(long, short)]
     quiet: bool,
 }
 
 pub(super) async fn run(context: &Context, args: Args) -> CommandResult {
     let progress = Progress::new(!args.quiet && !context.json);
-    let instead =
-        format!("Pack it: tar c -C {} . | warren image import - {}", args.file.display(), args.name);
+    let instead = format!(
+        "Pipe it in as a tar: tar c -C {} . | warren image import - {}",
+        args.file.display(),
+        args.name
+    );
     let tar = load::open(Some(&args.file), &progress, &instead).await?;
     let client = context.client().await?;
     let (platform, config) = (args.platform.as_deref(), args.config.as_deref());

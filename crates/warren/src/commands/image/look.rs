@@ -12,20 +12,20 @@ use crate::{
     pulls::short,
 };
 
-/// List images, with what they take on disk
+/// List images and their sizes on disk
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren image ls
   warren image ls --json")]
 pub(super) struct LsArgs {
-    /// Only digests
+    /// Print only digests
     #[arg(long, short)]
     quiet: bool,
 }
 
-/// Show everything about images
+/// Show all details of images
 ///
-/// Always JSON: an object for one image, a list for several.
+/// Prints JSON: an object for one image, an array for several.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren image inspect alpine")]
@@ -59,7 +59,7 @@ pub(super) async fn list(context: &Context, args: &LsArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One for each of its names.
+/// One row for each of its names.
 fn rows(image: &v1::Image) -> Vec<[String; 8]> {
     let row = |name: &str| {
         [
@@ -79,7 +79,7 @@ fn rows(image: &v1::Image) -> Vec<[String; 8]> {
     image.references.iter().map(|reference| row(familiar(reference))).collect()
 }
 
-/// As people write it.
+/// The short form that people write.
 fn familiar(reference: &str) -> &str {
     let short = reference.strip_prefix("docker.io/").unwrap_or(reference);
     if short.len() == reference.len() { reference } else { short.strip_prefix("library/").unwrap_or(short) }

@@ -11,7 +11,7 @@ use clap::Subcommand;
 use super::{Context, load, pull, save};
 use crate::{error::CommandResult, output};
 
-/// Look at images, get them, name them, remove them
+/// Manage images
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_subcommand = true,
@@ -42,7 +42,7 @@ enum Verb {
     Prune(remove::PruneArgs),
 }
 
-/// Give an image a further name, which it takes from any other
+/// Add a name to an image, moving it from any other image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren image tag alpine team/base:1
@@ -50,7 +50,7 @@ enum Verb {
 struct TagArgs {
     /// Name or digest
     image: String,
-    /// The further name
+    /// New name
     name: String,
 }
 

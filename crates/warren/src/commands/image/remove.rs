@@ -10,13 +10,13 @@ use crate::{
     output,
 };
 
-/// Take names away, and with its last name an image
+/// Remove names of images; an image is deleted with its last name
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren image rm alpine
   warren image rm -f sha256:0123456789ab")]
 pub(super) struct RmArgs {
-    /// Also while it is used: then it goes with its last user
+    /// Remove it even if it is in use; it is deleted when nothing uses it any more
     #[arg(long, short)]
     force: bool,
     /// Names or digests
@@ -24,13 +24,13 @@ pub(super) struct RmArgs {
     images: Vec<String>,
 }
 
-/// Remove every image that no sandbox and no snapshot uses
+/// Remove every image that no sandbox or snapshot uses
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren image prune
   warren image prune --force --json")]
 pub(super) struct PruneArgs {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     force: bool,
 }
@@ -58,7 +58,7 @@ pub(super) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
 }
 
 pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult {
-    if !args.force && !is_sure("Remove every image that no sandbox and no snapshot uses?")? {
+    if !args.force && !is_sure("Remove every image that no sandbox or snapshot uses?")? {
         return Ok(ExitCode::SUCCESS);
     }
     let freed = context.client().await?.prune_images().await?;
@@ -67,7 +67,7 @@ pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult 
         return Ok(ExitCode::SUCCESS);
     }
     tell(&freed)?;
-    output::note(&format!("{} given back", output::bytes(freed.bytes)));
+    output::note(&format!("freed {}", output::bytes(freed.bytes)));
     Ok(ExitCode::SUCCESS)
 }
 

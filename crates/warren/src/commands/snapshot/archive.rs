@@ -16,12 +16,12 @@ use crate::{
     output,
 };
 
-const SAVED_ARCHIVE: &str = "Name an archive that `warren snapshot save` wrote.";
+const SAVED_ARCHIVE: &str = "Use an archive that `warren snapshot save` wrote.";
 
-/// Write a snapshot to an archive
+/// Save a snapshot to an archive
 ///
-/// With the snapshots beneath it, so that it loads anywhere. It may hold secrets: whatever its sandbox had in files and in its
-/// environment.
+/// Includes the snapshots it is based on, so that it loads anywhere. It may hold secrets: all files and the environment
+/// of its sandbox.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren snapshot save ready -o ready.tar.zst
@@ -30,38 +30,38 @@ const SAVED_ARCHIVE: &str = "Name an archive that `warren snapshot save` wrote."
 pub(super) struct SaveArgs {
     /// Name or digest
     snapshot: String,
-    /// The file; `-` or nothing is stdout
+    /// File to write, or `-` for stdout [default: stdout]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Leave the snapshots beneath it out: then it loads only where they are
+    /// Leave out the snapshots it is based on; it then loads only where they exist
     #[arg(long)]
     no_parents: bool,
-    /// Put the image beneath it in, too
+    /// Include the image it is based on
     #[arg(long)]
     image: bool,
-    /// A plain tar, not compressed
+    /// Write a plain tar, not compressed
     #[arg(long)]
     plain: bool,
-    /// Show no progress
+    /// Do not show progress
     #[arg(long, short)]
     quiet: bool,
 }
 
-/// Take in a snapshot from an archive and print its name
+/// Load a snapshot from an archive and print its name
 ///
-/// An archive that was changed by a single byte is refused.
+/// Refuses an archive if even one byte was changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren snapshot load -i ready.tar.zst
   warren snapshot load --name theirs < ready.tar.zst")]
 pub(super) struct LoadArgs {
-    /// The archive; `-` or nothing is stdin
+    /// Archive, or `-` for stdin [default: stdin]
     #[arg(long, short, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// The name it was saved under when absent
+    /// Name of the snapshot [default: the name it was saved under]
     #[arg(long)]
     name: Option<SnapshotName>,
-    /// Show no progress
+    /// Do not show progress
     #[arg(long, short)]
     quiet: bool,
 }
@@ -69,14 +69,14 @@ pub(super) struct LoadArgs {
 pub(super) async fn save(context: &Context, args: SaveArgs) -> CommandResult {
     let path = args.output.filter(|path| path != Path::new("-"));
     if path.is_none() && io::stdout().is_terminal() {
-        return Err(Error::invalid("an archive is not for a terminal")
-            .with_hint("Name a file with --output, or pipe it on.")
+        return Err(Error::invalid("not writing an archive to a terminal")
+            .with_hint("Give a file with --output, or use a pipe.")
             .into());
     }
     let choice = SaveChoice { parents: !args.no_parents, image: args.image, plain: args.plain };
     let progress = Progress::new(!args.quiet && !context.json && path.is_some());
     let archive = context.client().await?.save_snapshot(&args.snapshot, choice).await?;
-    // What a sandbox had in its files and its environment is nobody else's.
+    // Only our user may read it: it holds the sandbox's files and environment.
     saving::finish(context, Box::pin(progress.count(archive)), path, Readers::Owner, &progress).await
 }
 
@@ -87,9 +87,7 @@ pub(super) async fn load(context: &Context, args: LoadArgs) -> CommandResult {
     progress.finish();
     if let Some(wanted) = args.name.filter(|wanted| loaded.name.as_ref() != Some(wanted)) {
         let called = loaded.name.as_ref().map_or(loaded.digest.as_str(), SnapshotName::as_str);
-        output::warn(&format!(
-            "The same snapshot was here already and keeps its name: {called}, not {wanted}."
-        ));
+        output::warn(&format!("The snapshot already exists and keeps its name: {called}, not {wanted}."));
     }
     if context.json {
         output::json(&loaded)?;

@@ -13,20 +13,20 @@ use crate::{
 
 /// List snapshots
 ///
-/// Those without a name are kept for forks, and go with the last of them.
+/// Snapshots without a name belong to forks, and are deleted with the last of them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren snapshot ls
   warren snapshot ls --json")]
 pub(super) struct LsArgs {
-    /// Only names, or digests where there is no name
+    /// Print only names, or digests of those without a name
     #[arg(long, short)]
     quiet: bool,
 }
 
-/// Show everything about snapshots
+/// Show all details of snapshots
 ///
-/// Always JSON: an object for one snapshot, a list for several.
+/// Prints JSON: an object for one snapshot, an array for several.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren snapshot inspect ready")]
@@ -36,7 +36,7 @@ pub(super) struct InspectArgs {
     snapshots: Vec<String>,
 }
 
-/// Read all of a snapshot and compare it with what was recorded
+/// Read a whole snapshot and compare it with its recorded digests
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren snapshot verify ready
@@ -44,12 +44,12 @@ pub(super) struct InspectArgs {
 pub(super) struct VerifyArgs {
     /// Name or digest
     snapshot: String,
-    /// All snapshots beneath it, too
+    /// Also verify the snapshots it is based on
     #[arg(long)]
     parents: bool,
 }
 
-/// Find snapshots on the daemon's disk that it does not list
+/// List snapshots again that are on the daemon's disk but missing from its records
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren snapshot reindex")]

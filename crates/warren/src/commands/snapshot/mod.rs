@@ -9,10 +9,10 @@ use clap::Subcommand;
 use super::Context;
 use crate::error::CommandResult;
 
-/// Keep what sandboxes changed, and make sandboxes from it
+/// Manage snapshots: save a sandbox's files, and create sandboxes from them
 ///
-/// A snapshot has files, and what is needed to run them; no memory and no processes. A sandbox that runs stands still for the
-/// copy only.
+/// A snapshot holds files and the settings to run them, but no memory and no processes. A running sandbox is paused
+/// only during the copy.
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_subcommand = true,

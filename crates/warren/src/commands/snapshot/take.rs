@@ -20,20 +20,21 @@ use crate::{
 pub(super) struct CreateArgs {
     /// Name or id
     sandbox: String,
-    /// Made up from the sandbox's name when absent
+    /// Name of the snapshot [default: generated from the sandbox's name]
     #[arg(long)]
     name: Option<SnapshotName>,
-    /// A label of your own
+    /// Label
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<Label>,
-    /// Take the name from a snapshot that has it, which goes unless it is used
+    /// Take the name over from an existing snapshot, which is deleted unless it is in use
     #[arg(long)]
     replace: bool,
 }
 
 /// Remove snapshots
 ///
-/// One that sandboxes or other snapshots are made on is refused. By force it loses its name, and goes with the last of them.
+/// Fails if sandboxes or other snapshots are based on it. With --force, it loses its name and is deleted with the last
+/// of them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren snapshot rm ready
@@ -42,14 +43,14 @@ pub(super) struct RmArgs {
     /// Names or digests
     #[arg(required = true, value_name = "SNAPSHOT")]
     snapshots: Vec<String>,
-    /// Also while it is used: then it goes with its last user
+    /// Remove it even if it is in use; it is deleted when nothing uses it any more
     #[arg(long, short)]
     force: bool,
 }
 
-/// Make a sandbox from a snapshot and print its name
+/// Create a sandbox from a snapshot and print its name
 ///
-/// It gets the environment, user, working directory and limits of the sandbox that the snapshot was taken of.
+/// It gets the environment, user, working directory and limits of the sandbox that the snapshot was taken from.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren snapshot restore ready
@@ -57,19 +58,19 @@ pub(super) struct RmArgs {
 pub(super) struct RestoreArgs {
     /// Name or digest
     snapshot: String,
-    /// Name of the sandbox; made up when absent
+    /// Name of the sandbox [default: generated]
     #[arg(long)]
     name: Option<SandboxName>,
-    /// Further variable of its environment
+    /// Additional environment variable
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
-    /// Another user than its source had
+    /// User for its commands [default: the source's]
     #[arg(long, short = 'u')]
     user: Option<String>,
-    /// A label of your own
+    /// Label
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<Label>,
-    /// Lifetime from its start, such as 30m or 2h
+    /// Maximum lifetime from its start, such as 30m or 2h
     #[arg(long, value_name = "TIME", value_parser = arguments::duration)]
     ttl: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! Files of volumes, with no sandbox running.
+//! Files in volumes, without a running sandbox.
 
 use std::{path::Path, process::ExitCode, str::FromStr};
 
@@ -15,7 +15,7 @@ use crate::{
     output,
 };
 
-/// Entries that one listing shows.
+/// Maximum number of entries in one listing.
 const MAX_LISTED: u32 = 10_000;
 const PIECE_BYTES: usize = 128 * 1024;
 
@@ -40,7 +40,7 @@ impl FromStr for Inside {
     }
 }
 
-/// List what is in a volume
+/// List files in a volume
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren volume files data
@@ -48,7 +48,7 @@ impl FromStr for Inside {
 pub(super) struct FilesArgs {
     /// VOLUME or VOLUME:/path
     place: Inside,
-    /// Everything beneath
+    /// List directories recursively
     #[arg(long, short)]
     recursive: bool,
 }
@@ -71,12 +71,12 @@ pub(super) async fn list(context: &Context, args: &FilesArgs) -> CommandResult {
     };
     output::table(["MODE", "SIZE", "PATH"], found.entries.iter().map(row))?;
     if found.truncated {
-        output::warn(&format!("only the first {MAX_LISTED} are listed"));
+        output::warn(&format!("only the first {MAX_LISTED} entries are listed"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Print a file of a volume
+/// Print a file in a volume
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren volume cat data:/notes.txt")]
@@ -91,10 +91,11 @@ pub(super) async fn cat(context: &Context, args: &CatArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Copy files and directories into a volume or out of one
+/// Copy files and directories into or out of a volume
 ///
-/// One side is VOLUME:/path. A directory that is there, or a path that ends with a slash, receives the source; DIR/. means
-/// what is in DIR. `-` is one file's bytes on stdin or stdout. What is copied in belongs to root inside, what comes out to you.
+/// One side is VOLUME:/path. If the destination is an existing directory or ends with a slash, the source is copied
+/// into it; DIR/. means the contents of DIR. `-` is the contents of one file on stdin or stdout. Files copied in belong
+/// to root inside; files copied out belong to you.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren volume cp notes.txt data:/notes.txt
@@ -106,10 +107,10 @@ pub(super) struct CpArgs {
     source: Endpoint,
     /// PATH, VOLUME:/path, or -
     destination: Endpoint,
-    /// Copy what a link inside points to, instead of the link
+    /// Follow symbolic links in the volume instead of copying the links
     #[arg(long, short = 'L')]
     follow_link: bool,
-    /// Show no progress
+    /// Do not show progress
     #[arg(long, short)]
     quiet: bool,
 }
@@ -139,7 +140,7 @@ pub(super) async fn copy(context: &Context, args: &CpArgs) -> CommandResult {
         }
         (Endpoint::Inside { .. }, Endpoint::Inside { .. }) => {
             return Err(Error::invalid("both sides are volumes")
-                .with_hint("Pipe one into the other: warren volume cp a:/x - | warren volume cp - b:/x")
+                .with_hint("Use a pipe: warren volume cp a:/x - | warren volume cp - b:/x")
                 .into());
         }
         _ => {

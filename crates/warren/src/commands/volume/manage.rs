@@ -1,4 +1,4 @@
-//! Volumes as wholes.
+//! Create, list, inspect and remove volumes.
 
 use std::process::ExitCode;
 
@@ -23,22 +23,22 @@ enum Kind {
     Disk,
 }
 
-/// Make a volume
+/// Create a volume
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren volume create data
   warren volume create cache --quota 2g --label team=red
   warren volume create db --kind disk --size 10g")]
 pub(super) struct CreateArgs {
-    /// Its name, which sandboxes mount it by
+    /// Name of the volume
     name: VolumeName,
-    /// A directory, or a disk: a file system of a fixed size
+    /// Kind: a directory, or a disk (a file system of fixed size)
     #[arg(long, value_enum, default_value = "directory")]
     kind: Kind,
     /// Size of a disk
     #[arg(long, value_name = "SIZE")]
     size: Option<ByteSize>,
-    /// Most bytes in a directory
+    /// Maximum size of a directory
     #[arg(long, value_name = "SIZE")]
     quota: Option<ByteSize>,
     /// Label
@@ -67,13 +67,13 @@ pub(super) async fn create(context: &Context, args: CreateArgs) -> CommandResult
     Ok(ExitCode::SUCCESS)
 }
 
-/// List volumes, with what they take and who mounts them
+/// List volumes, their sizes and the sandboxes that mount them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren volume ls
   warren volume ls --json")]
 pub(super) struct LsArgs {
-    /// Only names
+    /// Print only names
     #[arg(long, short)]
     quiet: bool,
 }
@@ -109,9 +109,9 @@ fn row(volume: &v1::Volume) -> [String; 7] {
     ]
 }
 
-/// Show everything about volumes
+/// Show all details of volumes
 ///
-/// Always JSON: an object for one volume, a list for several.
+/// Prints JSON: an object for one volume, an array for several.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren volume inspect data")]
@@ -126,9 +126,9 @@ pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> CommandRes
     targets::inspect(&args.volumes, |volume| client.volume(volume)).await
 }
 
-/// Remove volumes with everything in them
+/// Remove volumes and all their files
 ///
-/// One that a sandbox mounts stays, running or not.
+/// Fails for a volume that a sandbox mounts, even if the sandbox is stopped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren volume rm data cache")]
@@ -143,7 +143,7 @@ struct Removed {
     removed: Vec<String>,
 }
 
-/// All that can be removed are; the first that cannot is told at the end.
+/// Removes all that can be removed, and reports the first failure at the end.
 pub(super) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
     let client = context.client().await?;
     let (mut removed, mut failures) = (Vec::new(), Failures::default());
@@ -166,7 +166,7 @@ pub(super) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
   warren volume prune
   warren volume prune --force --json")]
 pub(super) struct PruneArgs {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     force: bool,
 }
@@ -176,7 +176,7 @@ pub(super) async fn prune(context: &Context, args: &PruneArgs) -> CommandResult 
     let mut unused = client.volumes().await?;
     unused.retain(|volume| volume.used_by.is_empty());
     let names: Vec<_> = unused.iter().map(|volume| volume.name.to_string()).collect();
-    let question = format!("Remove {} with all files in them?", names.join(", "));
+    let question = format!("Remove {} and all their files?", names.join(", "));
     if !args.force && !unused.is_empty() && !is_sure(&question)? {
         return Ok(ExitCode::SUCCESS);
     }

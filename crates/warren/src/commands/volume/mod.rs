@@ -8,7 +8,7 @@ use clap::Subcommand;
 use super::Context;
 use crate::error::CommandResult;
 
-/// Volumes: files with a name of their own, which outlive sandboxes
+/// Manage volumes: named storage that outlives sandboxes
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_subcommand = true,

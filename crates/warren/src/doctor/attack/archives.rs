@@ -1,4 +1,5 @@
-//! Hostile trees and archives, held against canaries on the host: snapshots, layers of images, contexts of builds, tars of files.
+//! Hostile trees and archives, checked against canaries on the host: snapshots, image layers, build contexts, file
+//! archives.
 
 use std::{fs, os::unix::fs::FileTypeExt as _, path::Path};
 
@@ -19,10 +20,10 @@ use crate::{
     error::CommandResult,
 };
 
-/// What archives try to leave outside.
+/// The file that archives try to write outside.
 const EVIL: &str = "attack-evil";
 
-/// A tree of the attacker's own making, as only an archive can bring it.
+/// A tree of the attacker's own making, which only an archive can contain.
 pub(super) async fn snapshot(
     stage: &Stage,
     name: &'static str,
@@ -33,11 +34,11 @@ pub(super) async fn snapshot(
     stage.remove(&source.id).await;
     match tried? {
         Ok(Restored { breaches, held, .. }) => Ok(Seen::unless(&breaches, held)),
-        Err(error) => Ok(Seen::untried(format!("the tree cannot be made without root: {error}"))),
+        Err(error) => Ok(Seen::untried(format!("cannot create the tree without root: {error}"))),
     }
 }
 
-/// Random trees, which nobody thought of before.
+/// Random trees, for cases that nobody thought of.
 const RANDOM_TREES: u64 = 20;
 
 pub(super) async fn random_snapshots(stage: &Stage, name: &'static str) -> CommandResult<Seen> {
@@ -54,14 +55,14 @@ pub(super) async fn random_snapshots(stage: &Stage, name: &'static str) -> Comma
                 breaches.extend(restored.breaches.iter().map(|breach| format!("{breach} by {tree:?}")));
             }
             Err(error) => {
-                return Ok(Seen::untried(format!("the tree cannot be made without root: {error}")));
+                return Ok(Seen::untried(format!("cannot create the tree without root: {error}")));
             }
         }
     }
     let n_refused = RANDOM_TREES as usize - n_made;
     Ok(Seen::unless(
         &breaches,
-        format!("{n_made} restored with all their walls, {n_refused} refused (seed {seed})"),
+        format!("{n_made} restored with full isolation, {n_refused} refused (seed {seed})"),
     ))
 }
 
@@ -70,7 +71,7 @@ struct Source {
     id: String,
 }
 
-/// What came of restoring a hostile tree.
+/// The result of restoring a hostile tree.
 struct Restored {
     is_made: bool,
     breaches: Vec<String>,
@@ -84,8 +85,8 @@ impl Source {
         Ok(Self { id: made.id.to_string() })
     }
 
-    /// The tree is laid, saved, loaded with the same bytes and restored. No file of the host may change, and a sandbox that
-    /// comes of it must have all its walls. The inner error: the tree could not be laid.
+    /// Creates the tree, saves it, loads the same bytes and restores them. No file on the host may change, and a
+    /// restored sandbox must be fully isolated. The inner error: the tree could not be created.
     async fn try_tree(
         &self,
         stage: &Stage,
@@ -103,7 +104,7 @@ impl Source {
             Ok(restored) => {
                 breaches.extend(weak_walls(stage, &restored).await);
                 stage.remove(&restored).await;
-                "restored with all its walls, nothing written outside".to_owned()
+                "restored with full isolation, nothing written outside".to_owned()
             }
             Err(error) => format!("refused: {}", words(&error)),
         };
@@ -126,7 +127,7 @@ async fn restore(stage: &Stage, name: &str, source: &str) -> CommandResult<Strin
     let pieces: Vec<_> = stage.operator.save_snapshot(taken.id.as_str(), choice).await?.collect().await;
     let archive: Vec<u8> = pieces.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
     stage.operator.remove_snapshot(taken.id.as_str(), true).await?;
-    // As a stranger: load and restore are for every key.
+    // With an ordinary key: every key may load and restore.
     let target = format!("/v1/snapshots/load?name={name}");
     let (status, body) =
         stage.ask(&stage.key, "POST", &target, Some(("application/octet-stream", archive))).await?;
@@ -143,18 +144,18 @@ async fn restore(stage: &Stage, name: &str, source: &str) -> CommandResult<Strin
     }
 }
 
-/// What an error's body says.
+/// The message in the body of an error.
 fn message(body: &[u8]) -> String {
     let answer: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     answer.pointer("/error/message").and_then(|text| text.as_str()).unwrap_or("no reason given").to_owned()
 }
 
-/// Walls that a sandbox made from a hostile tree lacks.
+/// Isolation that a sandbox made from a hostile tree lacks.
 async fn weak_walls(stage: &Stage, sandbox: &str) -> Vec<String> {
     let mut found = Vec::new();
     for name in ["proc-masks", "proc-writes", "sys-writes", "mount-flags"] {
         let Ok(report) = inside::run(stage, sandbox, name, &[]).await else {
-            // Its own tree keeps programs from running; what can be read through the API is looked at instead.
+            // Programs cannot run in its own tree; check what can be read through the API instead.
             return unmasked(stage, sandbox).await;
         };
         found.extend(
@@ -164,7 +165,7 @@ async fn weak_walls(stage: &Stage, sandbox: &str) -> Vec<String> {
     found
 }
 
-/// A tar whose names are what they are told to be: libraries refuse the ones that matter here.
+/// Writes a tar with any names: libraries refuse the ones that matter here.
 #[derive(Debug, Default)]
 pub(super) struct Tar(Vec<u8>);
 
@@ -229,7 +230,7 @@ fn ways_out(canary: &str) -> Vec<String> {
     ]
 }
 
-/// A layer, as `images import` takes one.
+/// A layer, as `image import` accepts it.
 pub(super) async fn layer(stage: &Stage, name: &'static str) -> CommandResult<Seen> {
     let canary = stage.canary.path();
     let mut tar = Tar::default();
@@ -260,7 +261,7 @@ pub(super) async fn layer(stage: &Stage, name: &'static str) -> CommandResult<Se
     breaches.extend(evil_files(stage));
     breaches.extend(device_files(&stage.home().join("layers"), 0));
     let held = match imported {
-        Ok(()) => "taken in, nothing written outside",
+        Ok(()) => "imported, nothing written outside",
         Err(_) => "refused",
     };
     Ok(Seen::unless(&breaches, held))
@@ -271,7 +272,7 @@ async fn import(stage: &Stage, name: &str, tar: Vec<u8>) -> CommandResult<()> {
     stage.operator.import_image(&format!("attack/{name}:1"), None, None, bytes).await.map(drop)
 }
 
-/// Files of the attack where none belongs.
+/// Files of the attack in places where they do not belong.
 fn evil_files(stage: &Stage) -> Vec<String> {
     let home = stage.home();
     let places = [home.to_owned(), home.join("layers"), home.join("images"), "/tmp".into(), "/".into()];
@@ -279,7 +280,7 @@ fn evil_files(stage: &Stage) -> Vec<String> {
     found.map(|path| format!("{} was written on the host", path.display())).collect()
 }
 
-/// Device nodes in what was unpacked, but for the mark of what an upper layer deleted.
+/// Device nodes among the unpacked files, except whiteouts.
 fn device_files(directory: &Path, depth: usize) -> Vec<String> {
     use std::os::unix::fs::MetadataExt as _;
     const DEEPEST: usize = 6;
@@ -317,7 +318,7 @@ pub(super) async fn image_root(stage: &Stage, name: &'static str) -> CommandResu
             let id = sandbox.id.to_string();
             breaches.extend(unmasked(stage, &id).await);
             stage.remove(&id).await;
-            "made with its masks, nothing written outside".to_owned()
+            "created with its masks, nothing written outside".to_owned()
         }
         Err(error) => format!("refused: {}", words(&error)),
     };
@@ -326,7 +327,7 @@ pub(super) async fn image_root(stage: &Stage, name: &'static str) -> CommandResu
     Ok(Seen::unless(&breaches, held))
 }
 
-/// What the file API shows where there is no program to look: `/proc` must be the kernel's, and masked.
+/// Checks through the file API, for images without programs: `/proc` must be the kernel's, and masked.
 async fn unmasked(stage: &Stage, sandbox: &str) -> Vec<String> {
     let mut found = Vec::new();
     if !can_be_read(stage, sandbox, "/proc/self/status").await {
@@ -346,7 +347,7 @@ async fn can_be_read(stage: &Stage, sandbox: &str, path: &str) -> bool {
     first.iter().flatten().any(|bytes| !bytes.is_empty())
 }
 
-/// A context with names that lead out, and a copy of a link that leads to the host.
+/// A build context with names that lead out, and a copy of a link that leads to the host.
 pub(super) async fn build(stage: &Stage, name: &'static str) -> CommandResult<Seen> {
     let canary = stage.canary.path();
     let mut tar = Tar::default();
@@ -371,12 +372,12 @@ pub(super) async fn build(stage: &Stage, name: &'static str) -> CommandResult<Se
     let mut breaches = stage.canary.changes();
     breaches.extend(evil_files(stage));
     if answer.contains(CANARY_TEXT) || saved_with_canary(stage, &format!("attack/{name}:1")).await {
-        breaches.push("a file of the host came into an image".to_owned());
+        breaches.push("a file of the host was copied into an image".to_owned());
     }
     Ok(Seen::unless(&breaches, format!("{held}, nothing read or written outside")))
 }
 
-/// Whether the image, if there is one, holds the canary.
+/// Whether the image, if there is one, contains the canary.
 async fn saved_with_canary(stage: &Stage, image: &str) -> bool {
     let Ok(stream) = stage.operator.save_images(&[image.to_owned()], "oci").await else { return false };
     let pieces: Vec<_> = stream.collect().await;
@@ -384,7 +385,7 @@ async fn saved_with_canary(stage: &Stage, image: &str) -> bool {
     contains(&bytes, CANARY_TEXT.as_bytes())
 }
 
-/// A tar into the file API, with names and links that lead out.
+/// A tar for the file API, with names and links that lead out.
 pub(super) async fn files_tar(stage: &Stage) -> CommandResult<Seen> {
     let canary = stage.canary.path();
     let plain = stream::iter([Ok(Bytes::from(Tar::default().file("plain", "text").end()))]);
@@ -405,7 +406,7 @@ pub(super) async fn files_tar(stage: &Stage) -> CommandResult<Seen> {
     Ok(Seen::unless(&breaches, format!("{n_refused} of 7 refused, nothing written outside")))
 }
 
-/// Links inside, read and written from outside: they lead to the sandbox's own files or nowhere.
+/// Links inside, read and written from outside: they must lead to the sandbox's own files or nowhere.
 pub(super) async fn files_links(stage: &Stage) -> CommandResult<Seen> {
     let canary = stage.canary.path();
     let within = Within::Sandbox(&stage.sandbox);

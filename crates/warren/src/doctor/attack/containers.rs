@@ -1,4 +1,4 @@
-//! What runc's CVEs of 2019 to 2025 and the public escape benchmarks did, from outside.
+//! Attacks from outside, after runc's CVEs of 2019 to 2025 and public escape benchmarks.
 
 use std::{fs, os::unix::fs::MetadataExt as _};
 
@@ -18,7 +18,8 @@ use crate::{
     error::CommandResult,
 };
 
-/// CVE-2019-5736: a program that is a link to `/proc/self/exe` makes the guest run its own binary, which is then a target.
+/// CVE-2019-5736: a program that is a link to `/proc/self/exe` makes the guest run its own binary, which is then a
+/// target.
 pub(super) async fn own_binary(stage: &Stage) -> CommandResult<Seen> {
     let binary = std::env::current_exe()?;
     let before = fs::metadata(&binary)?;
@@ -29,7 +30,7 @@ pub(super) async fn own_binary(stage: &Stage) -> CommandResult<Seen> {
     let ran = stage.exec(&stage.sandbox, ExecSpec::argv([link, "probe", "exe-of-guest"])).await;
     let ran = match ran {
         Ok(ran) => ran,
-        Err(error) => return Ok(Seen::contained(format!("it cannot be run: {}", words(&error)))),
+        Err(error) => return Ok(Seen::contained(format!("it cannot run: {}", words(&error)))),
     };
     let seen =
         report_of(&ran).map_or_else(|| Seen::contained("it does not run"), |report| inside::judge(&report));
@@ -38,7 +39,7 @@ pub(super) async fn own_binary(stage: &Stage) -> CommandResult<Seen> {
     Ok(if is_changed { Seen::open(format!("{} was changed on the host", binary.display())) } else { seen })
 }
 
-/// CVE-2019-16884: mounts over the kernel's own places.
+/// CVE-2019-16884: mounts over the kernel's own directories.
 pub(super) async fn kernel_mounts(stage: &Stage) -> CommandResult<Seen> {
     volume(stage, "attack-mounts").await?;
     let mut breaches = Vec::new();
@@ -62,12 +63,12 @@ async fn volume(stage: &Stage, name: &str) -> CommandResult<()> {
     }
 }
 
-/// CVE-2021-30465, CVE-2024-45310: a mount's place lies beneath another mount, in which a link leads out.
+/// CVE-2021-30465, CVE-2024-45310: a mount point is below another mount, in which a link leads out.
 pub(super) async fn mounts_through_links(stage: &Stage) -> CommandResult<Seen> {
     volume(stage, "attack-links").await?;
     volume(stage, "attack-upper").await?;
     let canary = stage.canary.path();
-    // A sandbox puts the links into the volume: the API would not.
+    // A sandbox creates the links in the volume, because the API would refuse to.
     let mounts = json!([{ "kind": "named", "name": "attack-links", "guestPath": "/vol" }]);
     let maker = stage.create(json!({ "namespace": OURS, "mounts": mounts })).await?;
     let script = format!(
@@ -102,13 +103,13 @@ pub(super) async fn mounts_through_links(stage: &Stage) -> CommandResult<Seen> {
     }
     breaches.extend(stage.canary.changes());
     if n_made == 0 {
-        return Ok(Seen::untried("not even a mount at a plain directory of a volume was made"));
+        return Ok(Seen::untried("not even a mount on a plain directory of a volume worked"));
     }
     Ok(Seen::unless(&breaches, format!("{n_made} of 8 mounts made, all inside; the others refused")))
 }
 
-/// CVE-2021-43784: places of mounts so long and many that a length which is kept in too few bits begins anew, and flags of the
-/// attacker's choice take the place of ours.
+/// CVE-2021-43784: mount points so long and numerous that a length overflows its field, and flags of the attacker's
+/// choice replace ours.
 pub(super) async fn long_mounts(stage: &Stage) -> CommandResult<Seen> {
     let place = |n: usize| format!("/m{n}{}", format!("/{}", "x".repeat(200)).repeat(15));
     let mount = |n: usize| json!({ "kind": "tmpfs", "guestPath": place(n), "size": 1 << 20 });
@@ -124,10 +125,10 @@ pub(super) async fn long_mounts(stage: &Stage) -> CommandResult<Seen> {
         }
         stage.remove(made.id.as_str()).await;
     }
-    Ok(Seen::unless(&breaches, format!("{n_made} of {} sandboxes made, all walls stand", tries.len())))
+    Ok(Seen::unless(&breaches, format!("{n_made} of {} sandboxes created, all fully isolated", tries.len())))
 }
 
-/// A directory of the host that the operator mounted read-only stays as it is, page cache included (CVE-2022-0847).
+/// A host directory that is mounted read-only cannot be changed, including its page cache (CVE-2022-0847).
 pub(super) async fn read_only_mounts(stage: &Stage) -> CommandResult<Seen> {
     let mounts = json!([{
         "kind": "bind", "hostPath": stage.canary.path(), "guestPath": "/canary", "readonly": true,
@@ -162,7 +163,7 @@ pub(super) async fn leaked_directories(stage: &Stage) -> CommandResult<Seen> {
     Ok(Seen::unless(&breaches, format!("{n_refused} of 26 working directories refused, none outside")))
 }
 
-/// Programs of the host are the sandbox's to change only in its own layer.
+/// A sandbox can change the host's programs only in its own layer.
 pub(super) async fn system_files(stage: &Stage) -> CommandResult<Seen> {
     let marks =
         ["/usr/attack-was-here", "/etc/attack-was-here", "/var/attack-was-here", "/srv/attack-was-here"];
@@ -174,17 +175,17 @@ pub(super) async fn system_files(stage: &Stage) -> CommandResult<Seen> {
         .filter(|mark| fs::symlink_metadata(mark).is_ok())
         .map(|mark| format!("{mark} is on the host"))
         .collect();
-    Ok(Seen::unless(&breaches, "system directories are the sandbox's own layer"))
+    Ok(Seen::unless(&breaches, "changes to system directories stay in the sandbox's own layer"))
 }
 
-/// The guest still serves after everything that was sent to it.
+/// The guest still answers after everything that was sent to it.
 pub(super) async fn guest_signals(stage: &Stage) -> CommandResult<Seen> {
     let seen = inside::seen(stage, "guest-signals").await?;
     let ran = stage.exec(&stage.sandbox, inside::argv("seccomp-mode", &[])).await?;
-    Ok(if ran.exec.exit_code == Some(0) { seen } else { Seen::open("the guest serves no more") })
+    Ok(if ran.exec.exit_code == Some(0) { seen } else { Seen::open("the guest no longer answers") })
 }
 
-/// Bind mounts of the host's files are not for keys.
+/// Keys may not bind-mount the host's files.
 pub(super) async fn host_paths(stage: &Stage) -> CommandResult<Seen> {
     let mut breaches = Vec::new();
     for path in ["/", "/etc", "/proc", "/var/run/docker.sock", &stage.canary.path()] {
@@ -207,7 +208,7 @@ pub(super) async fn host_paths(stage: &Stage) -> CommandResult<Seen> {
     Ok(Seen::unless(&breaches, "15 host paths refused to a key"))
 }
 
-/// A file written through the API with a set-user-id bit must not have it on the host for others.
+/// Other users of the host must not be able to run a set-user-id file that was written through the API.
 pub(super) async fn set_user_id_on_host(stage: &Stage) -> CommandResult<Seen> {
     let bytes = stream::iter([Ok(Bytes::from_static(b"#!/bin/sh\n"))]);
     let mode = Some(frontends::rest::v1::Octal(0o4755));
@@ -217,8 +218,8 @@ pub(super) async fn set_user_id_on_host(stage: &Stage) -> CommandResult<Seen> {
     let home = fs::metadata(stage.home())?;
     let is_private = sandboxes.mode() & 0o077 == 0 || home.mode() & 0o077 == 0;
     Ok(if is_private {
-        Seen::contained("only the daemon's user can reach files of sandboxes on the host")
+        Seen::contained("only the daemon's user can access sandbox files on the host")
     } else {
-        Seen::open("files of sandboxes can be reached by other users of the host")
+        Seen::open("other users of the host can access sandbox files")
     })
 }

@@ -1,4 +1,4 @@
-//! Requests of strangers: HTTP on TCP with a key, one connection each.
+//! Requests by other clients: HTTP over TCP with a key, one connection each.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::error::CommandResult;
 
 /// Longest answer that is kept.
 const MAX_ANSWER: usize = 8 << 20;
-/// How long a body may take that never ends by itself, as events do.
+/// How long to read a body that never ends, such as events.
 const BODY_TIME: Duration = Duration::from_millis(700);
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 const MCP_VERSION: &str = "2026-07-28";
@@ -32,7 +32,7 @@ impl Caller {
         Self { address }
     }
 
-    /// Status and body; what comes of a body within its time.
+    /// The status, and the part of the body that arrived in time.
     pub(super) async fn ask(
         &self,
         key: Option<&str>,
@@ -45,7 +45,7 @@ impl Caller {
         if let Some(key) = key {
             request = request.header(AUTHORIZATION, format!("Bearer {key}"));
         }
-        // A route that becomes a byte stream looks at nothing else unless it is asked to.
+        // A route that becomes a byte stream checks nothing else unless it is asked to upgrade.
         if target.split('?').next().is_some_and(|path| path.ends_with("/connect")) {
             request = request.header(CONNECTION, "upgrade").header(UPGRADE, "warren-stream");
         }
@@ -82,7 +82,7 @@ impl Caller {
         Ok((status, bytes))
     }
 
-    /// One MCP request that stands alone. The answer's text is in both forms that servers give.
+    /// One stand-alone MCP request. The answer has both forms of text that servers send.
     pub(super) async fn mcp(
         &self,
         key: &str,

@@ -12,15 +12,15 @@ use crate::{
     error::CommandResult,
 };
 
-/// The guest's own binary, as its workload sees it: nothing has to be put into a sandbox.
+/// The guest's own binary, as seen from inside: nothing has to be copied into the sandbox.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// Tries one thing in the sandbox, and says what came of it.
+/// Runs one probe in the sandbox, and returns what it observed.
 pub(super) async fn seen(stage: &Stage, name: &str) -> CommandResult<Seen> {
     Ok(judge(&run(stage, &stage.sandbox, name, &[]).await?))
 }
 
-/// What the walls answered, for probes that know by themselves what is right.
+/// Judges the answers, for probes that know the right ones themselves.
 pub(super) fn judge(report: &Report) -> Seen {
     if let Some(why) = &report.skipped {
         return Seen::untried(why.clone());
@@ -43,7 +43,7 @@ pub(super) fn argv(name: &str, arguments: &[String]) -> ExecSpec {
     ExecSpec::argv(words.into_iter().chain(arguments.iter().cloned()))
 }
 
-/// Runs `warren probe` in a sandbox. What it prints is the sandbox's word, and read as such.
+/// Runs `warren probe` in a sandbox. Its output comes from the sandbox, and is not trusted.
 pub(super) async fn run(
     stage: &Stage,
     sandbox: &str,
@@ -64,11 +64,11 @@ pub(super) fn report_of(ran: &v1::ExecResult) -> Option<Report> {
     serde_json::from_slice(&printed).ok()
 }
 
-/// How often a held probe is looked for.
+/// How often to check for a probe that holds something.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKS: usize = 250;
 
-/// Runs a probe that holds something, does `meanwhile` once it does, lets it go and returns both.
+/// Runs a probe that holds something, runs `meanwhile` while it does, releases it and returns both results.
 pub(super) async fn holding<T>(
     stage: &Stage,
     sandbox: &str,

@@ -1,4 +1,4 @@
-//! Every route and every tool, asked with the key of another namespace and with one that may only look.
+//! Calls every route and every tool with the key of another namespace, and with a read-only key.
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -18,20 +18,20 @@ use crate::{
 /// Requests that change nothing although they are sent by POST.
 const LOOKS: &[&str] = &["/v1/snapshots/{snapshot}/verify", "/v1/sandboxes/{sandbox}/links"];
 
-/// What the first namespace has.
+/// The objects in the first namespace.
 pub(super) struct Belongings {
     sandbox: String,
     exec: String,
     volume: String,
     snapshot: String,
-    /// One that is here, and one that its registry may be asked for and does not have.
+    /// An image that exists here, and one that its registry does not have.
     image: String,
     missing_image: String,
 }
 
 impl Belongings {
     async fn make(stage: &Stage) -> CommandResult<Self> {
-        // One that runs: to signal or close one that ended changes nothing, and is let pass.
+        // A running one: signalling or closing one that ended changes nothing, and is allowed.
         let command = format!("echo {FILE_SECRET}; sleep 300");
         let exec = stage.operator.exec(&stage.sandbox, &sandbox::ExecSpec::shell(command)).await?;
         let volume = json!({ "name": "attack-matrix", "namespace": OURS });
@@ -71,7 +71,7 @@ impl Belongings {
         }
     }
 
-    /// Whether an answer tells of them. A refusal may repeat the names that were asked for: those are the asker's own words.
+    /// Whether an answer reveals them. A refusal may repeat the names in the request.
     fn are_in(&self, answer: &[u8], is_success: bool) -> bool {
         let names = [&self.sandbox, &self.exec, &self.snapshot];
         contains(answer, FILE_SECRET.as_bytes())
@@ -88,7 +88,7 @@ struct Operation {
 }
 
 impl Operation {
-    /// Whether it asks for something of the first namespace.
+    /// Whether it asks for an object in the first namespace.
     fn names_ours(&self) -> bool {
         let parameters = ["{sandbox}", "{volume}", "{snapshot}", "{key}"];
         let body = self.body.as_ref().is_some_and(|(_, body)| contains(body, OURS.as_bytes()));
@@ -100,7 +100,7 @@ impl Operation {
     }
 }
 
-/// Every operation of the daemon's own document, with arguments that it takes.
+/// Every operation in the daemon's OpenAPI document, with valid arguments.
 async fn operations(stage: &Stage, of: &Belongings) -> CommandResult<Vec<Operation>> {
     let document: Value = stage.operator.get(Target::new(&["openapi.json"])).await?;
     let mut found = Vec::new();
@@ -145,7 +145,7 @@ fn operation(document: &Value, path: &str, method: &str, about: &Value, of: &Bel
     Operation { method: method.to_uppercase(), path: path.to_owned(), target, body }
 }
 
-/// A value that a schema takes: only what it requires, and what names other things.
+/// A value that is valid for a schema: only required fields, and those that name other objects.
 fn sample(document: &Value, schema: &Value, name: &str, of: &Belongings) -> Value {
     if let Some(reference) = schema["$ref"].as_str() {
         let pointer = reference.trim_start_matches('#');
@@ -195,7 +195,7 @@ fn object(document: &Value, schema: &Value, of: &Belongings) -> Value {
     Value::Object(made)
 }
 
-/// Text for a field of this name.
+/// Text for a field with this name.
 fn word(name: &str, of: &Belongings) -> String {
     match name {
         "sandbox" | "name" | "source" => of.sandbox.clone(),
@@ -212,7 +212,7 @@ fn word(name: &str, of: &Belongings) -> String {
     }
 }
 
-/// Whether the first namespace's things are as they were.
+/// Checks that the objects in the first namespace are unchanged.
 async fn damage(stage: &Stage, of: &Belongings) -> Vec<String> {
     let mut found = Vec::new();
     let state = stage.operator.inspect(&stage.sandbox).await.map(|sandbox| sandbox.state.to_string());
@@ -234,10 +234,11 @@ async fn damage(stage: &Stage, of: &Belongings) -> Vec<String> {
     found
 }
 
-/// Why requests were refused. One that is refused for its form, or not answered, says nothing about rights: then the matrix does
-/// not know how to ask for a new route or tool.
+/// Why requests were refused. A request that is invalid or not answered says nothing about permissions: the matrix then
+/// does not know how to call a new route or tool.
 struct Tally {
-    /// Refusals that are about rights. Things of another namespace do not exist for a key; to one that may only look, they do.
+    /// Refusals for lack of permission. For a key, objects in other namespaces do not exist; for a read-only key, its
+    /// own do.
     by_right: &'static [&'static str],
     n_by_right: usize,
     unsaid: Vec<String>,
@@ -265,7 +266,7 @@ impl Tally {
         }
     }
 
-    /// The same for a tool, by the code of its error; none where it did what it was asked.
+    /// The same for a tool, by its error code; none if the call succeeded.
     fn count_tool(&mut self, tool: &Value, code: Option<&str>) {
         if let Some(code) = code {
             self.count_refusal(tool["name"].as_str().unwrap_or_default().to_owned(), code);
@@ -281,13 +282,16 @@ impl Tally {
 
     fn seen(&self, breaches: &[String], n: usize, what: &str) -> Seen {
         if breaches.is_empty() && !self.unsaid.is_empty() {
-            return Seen::untried(format!("not refused by right: {}", super::listed(&self.unsaid)));
+            return Seen::untried(format!(
+                "not refused for lack of permission: {}",
+                super::listed(&self.unsaid)
+            ));
         }
-        Seen::unless(breaches, format!("{n} {what}, {} refused by right", self.n_by_right))
+        Seen::unless(breaches, format!("{n} {what}, {} refused for lack of permission", self.n_by_right))
     }
 }
 
-/// Routes that the key of another namespace gets through.
+/// Routes that accept the key of another namespace.
 pub(super) async fn foreign_routes(stage: &Stage) -> CommandResult<Seen> {
     let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
     let operations = operations(stage, of).await?;
@@ -306,7 +310,7 @@ pub(super) async fn foreign_routes(stage: &Stage) -> CommandResult<Seen> {
     Ok(tally.seen(&breaches, operations.len(), "routes"))
 }
 
-/// Routes that change something for a key that may only look.
+/// Routes that change something for a read-only key.
 pub(super) async fn read_only_routes(stage: &Stage) -> CommandResult<Seen> {
     let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
     let operations: Vec<_> =
@@ -325,7 +329,7 @@ pub(super) async fn read_only_routes(stage: &Stage) -> CommandResult<Seen> {
     Ok(tally.seen(&breaches, operations.len(), "routes"))
 }
 
-/// Routes without a key: only two answer, with nothing about anybody.
+/// Routes without a key: only two answer, and reveal nothing.
 pub(super) async fn keyless_routes(stage: &Stage) -> CommandResult<Seen> {
     let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
     let operations = operations(stage, of).await?;
@@ -341,7 +345,7 @@ pub(super) async fn keyless_routes(stage: &Stage) -> CommandResult<Seen> {
             breaches.push(format!("{method} {} answered {status}", operation.path));
         }
     }
-    Ok(Seen::unless(&breaches, format!("{} routes, none answers without a key", operations.len())))
+    Ok(Seen::unless(&breaches, format!("{} routes, none of which answers without a key", operations.len())))
 }
 
 async fn tools(stage: &Stage, key: &str) -> CommandResult<Vec<Value>> {
@@ -349,9 +353,9 @@ async fn tools(stage: &Stage, key: &str) -> CommandResult<Vec<Value>> {
     Ok(answer.pointer("/result/tools").and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
-/// Fields that tools take beyond what their schema requires: what belongs to the first namespace, and consent.
+/// Optional fields of tools: objects in the first namespace, and confirmation.
 fn tool_fields(tool: &str, of: &Belongings) -> Vec<(&'static str, Value)> {
-    // Some make something and are told what to call it.
+    // Some create something and need a name for it.
     let name = match tool {
         "sandbox_create" | "sandbox_run" | "sandbox_restore" | "snapshot_create" | "volume_create" => {
             format!("new-{}", tool.replace('_', "-"))
@@ -378,7 +382,7 @@ fn tool_fields(tool: &str, of: &Belongings) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What a tool answered, and the code of its error; none where it did what it was asked.
+/// The result of a tool call, and its error code; none if the call succeeded.
 async fn call(
     stage: &Stage,
     key: &str,
@@ -416,7 +420,8 @@ pub(super) async fn foreign_tools(stage: &Stage) -> CommandResult<Seen> {
         };
         tally.count_tool(tool, failure.as_deref());
         if of.are_in(&answer, failure.is_none()) {
-            breaches.push(format!("{} told of another namespace", tool["name"].as_str().unwrap_or_default()));
+            breaches
+                .push(format!("{} revealed another namespace", tool["name"].as_str().unwrap_or_default()));
         }
     }
     breaches.extend(damage(stage, of).await);
@@ -439,14 +444,14 @@ pub(super) async fn read_only_tools(stage: &Stage) -> CommandResult<Seen> {
         };
         tally.count_tool(tool, failure.as_deref());
         if failure.is_none() {
-            breaches.push(format!("{} did what it was asked", tool["name"].as_str().unwrap_or_default()));
+            breaches.push(format!("{} succeeded", tool["name"].as_str().unwrap_or_default()));
         }
     }
     breaches.extend(damage(stage, of).await);
     Ok(tally.seen(&breaches, changing.len(), "tools"))
 }
 
-/// Wrong keys from one address do not lock out a right one.
+/// Wrong keys from one address do not lock out a valid one.
 pub(super) async fn wrong_keys(stage: &Stage) -> CommandResult<Seen> {
     const WRONG: usize = 40;
     for _ in 0..WRONG {
@@ -454,7 +459,7 @@ pub(super) async fn wrong_keys(stage: &Stage) -> CommandResult<Seen> {
     }
     let (status, _) = stage.ask(&stage.key, "GET", "/v1/sandboxes", None).await?;
     Ok(match status {
-        200 => Seen::contained(format!("a right key works after {WRONG} wrong ones")),
-        status => Seen::open(format!("a right key is answered with {status} after {WRONG} wrong ones")),
+        200 => Seen::contained(format!("a valid key works after {WRONG} wrong ones")),
+        status => Seen::open(format!("a valid key is answered with {status} after {WRONG} wrong ones")),
     })
 }

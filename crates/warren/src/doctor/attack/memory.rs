@@ -1,4 +1,4 @@
-//! Memory: of every kind, more is asked for than the sandbox may have. It must be stopped, by whatever holds that kind.
+//! Memory: asks for more of every kind than the sandbox may have. Some limit must stop it.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{error::CommandResult, output};
 
-/// What is asked for of each kind.
+/// How much is requested of each kind.
 const ASKED: u64 = 50_000_000;
-/// What a kind may take beyond the limit: bounds are set in coarse steps.
+/// How far a kind may exceed the limit, because limits are set in coarse steps.
 const SLACK: u64 = 8 << 20;
 
 pub(super) async fn kind(stage: &Stage, kind: &'static str) -> CommandResult<Seen> {
@@ -52,7 +52,7 @@ fn judge(stage: &Stage, taken: u64) -> Seen {
     }
 }
 
-/// The same through the file API: what the daemon writes into the sandbox's memory is the sandbox's.
+/// The same through the file API: memory that the daemon writes into the sandbox counts for the sandbox.
 pub(super) async fn through_api(stage: &Stage, directory: &'static str) -> CommandResult<Seen> {
     let limits = json!({ "memory": MEMORY_LIMIT, "swap": 0, "tmp": 4 * ASKED, "shm": 4 * ASKED });
     let Ok(sandbox) = stage.create(json!({ "limits": limits })).await else {

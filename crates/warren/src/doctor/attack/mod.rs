@@ -1,6 +1,8 @@
-//! `warren doctor --attack`: a bounded attack on this host's own walls, from throw-away sandboxes of a throw-away daemon.
+//! `warren doctor --attack`: a bounded attack on the isolation of this host, from temporary sandboxes of a temporary
+//! daemon.
 //!
-//! A probe is one value in [`probes::PROBES`]. What is tried inside is the crate `attack`, run there as `warren probe`.
+//! Each probe is one value in [`probes::PROBES`]. The part inside the sandbox is the crate `attack`, run as `warren
+//! probe`.
 
 mod archives;
 mod containers;
@@ -30,27 +32,27 @@ use crate::{
     output,
 };
 
-/// Longest that one probe may take. A probe that takes longer was not answered, which is told.
+/// Maximum time for one probe. A slower one is reported as unanswered.
 const PROBE_TIME: Duration = Duration::from_secs(20);
 
-/// Longest that all of them may take; what is left then is not tried.
+/// Maximum time for all probes; the rest are not tried.
 const WHOLE_TIME: Duration = Duration::from_secs(180);
 
-/// What became of an attempt.
+/// The verdict on an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Verdict {
-    /// The wall held.
+    /// The attack failed.
     Contained,
-    /// It does not hold on a host like this one, and the sandbox says so.
+    /// The attack succeeded because of this kind of host, and the sandbox's warnings say so.
     Weak,
-    /// It did not hold.
+    /// The attack succeeded.
     Open,
     /// It could not be tried here.
     Untried,
 }
 
-/// What one probe saw.
+/// What one probe observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) verdict: Verdict,
@@ -74,7 +76,7 @@ impl Seen {
         Self { verdict: Verdict::Untried, text: text.into() }
     }
 
-    /// Contained where nothing is told against it, else open.
+    /// Contained if there are no breaches, else open.
     pub(crate) fn unless(breaches: &[String], held: impl Into<String>) -> Self {
         if breaches.is_empty() { Self::contained(held) } else { Self::open(listed(breaches)) }
     }
@@ -92,9 +94,9 @@ fn listed(words: &[String]) -> String {
 
 /// How a probe is run.
 pub(crate) enum Run {
-    /// Only inside, with the name that `warren probe` has for it.
+    /// Entirely inside the sandbox, under this name of `warren probe`.
     Inside(&'static str),
-    /// From outside, which may use the inside too.
+    /// From outside, possibly with help from inside.
     Staged(for<'a> fn(&'a Stage) -> BoxFuture<'a, CommandResult<Seen>>),
 }
 
@@ -102,12 +104,12 @@ pub(crate) enum Run {
 pub(crate) struct Probe {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
-    /// What SECURITY.md says and this holds up.
+    /// The promise of SECURITY.md that this probe checks.
     pub(crate) promise: &'static str,
     pub(crate) run: Run,
 }
 
-/// A probe and what it saw.
+/// A probe and what it observed.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
@@ -116,12 +118,13 @@ pub(crate) struct Finding {
     pub(crate) verdict: Verdict,
     pub(crate) promise: &'static str,
     pub(crate) seen: String,
-    /// Absent where the wall held.
+    /// Absent if the attack failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mend: Option<&'static str>,
 }
 
-/// Runs the probes whose name or group begins with one of `only`, or all; tidies up whatever comes, a signal included.
+/// Runs the probes whose name or group starts with one of `only`, or all of them. Always cleans up, even after a
+/// signal.
 pub(crate) async fn attack(directories: &Directories, only: &[String]) -> CommandResult<Vec<Finding>> {
     let mut stage = unless_interrupted(Stage::begin(directories)).await?;
     let worked = unless_interrupted(async {
@@ -163,9 +166,11 @@ async fn run_one(stage: &Stage, probe: &Probe) -> CommandResult<Seen> {
 fn finding(probe: &Probe, seen: Seen) -> Finding {
     let mend = match seen.verdict {
         Verdict::Contained => None,
-        Verdict::Untried => Some("Run it again when the machine is less busy; `--json` has the reason."),
+        Verdict::Untried => Some("Run it again when the machine is less busy; `--json` shows the reason."),
         Verdict::Weak => Some(probes::mend_of(probe.group)),
-        Verdict::Open => Some("Do not run untrusted programs here; report it as SECURITY.md says."),
+        Verdict::Open => {
+            Some("Do not run untrusted programs here, and report this as described in SECURITY.md.")
+        }
     };
     Finding {
         group: probe.group,
@@ -177,7 +182,7 @@ fn finding(probe: &Probe, seen: Seen) -> Finding {
     }
 }
 
-/// What went wrong, in a line.
+/// The error in one line.
 pub(crate) fn words(error: &CommandError) -> String {
     match error {
         CommandError::Failed { error, .. } => error.to_string(),

@@ -1,4 +1,4 @@
-//! The host and other sandboxes, through what might be shared.
+//! Attacks the host and other sandboxes through resources that might be shared.
 
 use std::{
     fs::{self, OpenOptions},
@@ -18,7 +18,7 @@ use crate::error::CommandResult;
 
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Nodes of the host that cannot be locked while the sandbox holds its own.
+/// Device nodes of the host that cannot be locked while the sandbox holds locks on its own.
 pub(super) async fn device_locks(stage: &Stage) -> CommandResult<Seen> {
     let host =
         async { Ok(DEVICES.iter().filter(|path| is_locked(path)).map(|path| (*path).to_owned()).collect()) };
@@ -32,7 +32,8 @@ pub(super) async fn device_locks(stage: &Stage) -> CommandResult<Seen> {
     ))
 }
 
-/// Without root the kernel lets nobody make device nodes: the host's own are shown, and the sandbox says so.
+/// Without root, the kernel does not allow making device nodes: sandboxes use the host's own, and their warnings say
+/// so.
 fn shared_nodes(stage: &Stage, seen: Seen) -> Seen {
     let is_open = seen.verdict == super::Verdict::Open;
     if is_open && stage.is_rootless() { Seen::weak(seen.text) } else { seen }
@@ -69,7 +70,7 @@ pub(super) async fn device_changes(stage: &Stage) -> CommandResult<Seen> {
         .filter(|node| host.contains(node))
         .map(|node| format!("the host's {node} was changed"))
         .collect();
-    Ok(Seen::unless(&breaches, "no node of the host can be changed"))
+    Ok(Seen::unless(&breaches, "no device node of the host can be changed"))
 }
 
 pub(super) async fn abstract_sockets(stage: &Stage) -> CommandResult<Seen> {
@@ -79,7 +80,7 @@ pub(super) async fn abstract_sockets(stage: &Stage) -> CommandResult<Seen> {
     Ok(inside::judge(&inside::run(stage, &stage.sandbox, "abstract-sockets", &[name]).await?))
 }
 
-/// The daemon's own port among them.
+/// Ports of the host, including the daemon's own.
 pub(super) async fn loopback(stage: &Stage) -> CommandResult<Seen> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let ports = [listener.local_addr()?.port(), stage.caller.address.port()].map(|port| port.to_string());
@@ -112,7 +113,7 @@ pub(super) async fn hostname(stage: &Stage) -> CommandResult<Seen> {
     Ok(inside::judge(&inside::run(stage, &stage.sandbox, "hostname", &[name]).await?))
 }
 
-/// No namespace is the host's, and none is a neighbour's.
+/// No namespace is shared with the host or another sandbox.
 pub(super) async fn namespaces(stage: &Stage) -> CommandResult<Seen> {
     let of_neighbour = inside::run(stage, &stage.neighbour, "namespaces", &[]).await?;
     let own =
@@ -126,7 +127,7 @@ pub(super) async fn namespaces(stage: &Stage) -> CommandResult<Seen> {
     Ok(inside::judge(&inside::run(stage, &stage.sandbox, "namespaces", &others).await?))
 }
 
-/// Root inside is a host user that no other sandbox has.
+/// Root inside maps to a host user that no other sandbox has.
 pub(super) async fn host_ids(stage: &Stage) -> CommandResult<Seen> {
     let range = |sandbox: &str| {
         let pid = stage.guest_pid(sandbox)?;
@@ -134,18 +135,18 @@ pub(super) async fn host_ids(stage: &Stage) -> CommandResult<Seen> {
         map.split_whitespace().nth(1)?.parse::<u32>().ok()
     };
     let (Some(ours), Some(theirs)) = (range(&stage.sandbox), range(&stage.neighbour)) else {
-        return Ok(Seen::untried("the maps of user ids cannot be read"));
+        return Ok(Seen::untried("cannot read the user id maps"));
     };
     let text = format!("root inside is host user {ours}, the neighbour's is {theirs}");
     Ok(match (ours == 0, ours == theirs, stage.id_map()) {
         (false, false, _) => Seen::contained(text),
         (_, _, "host") => Seen::weak(text),
         (true, _, _) => Seen::open(text),
-        (false, true, _) => Seen::weak(format!("{text}: one ordinary user has one range of ids")),
+        (false, true, _) => Seen::weak(format!("{text}: an ordinary user has only one range of ids")),
     })
 }
 
-/// A volume of another namespace cannot be mounted by its name.
+/// A volume in another namespace cannot be mounted by its name.
 pub(super) async fn volumes(stage: &Stage) -> CommandResult<Seen> {
     let volume = serde_json::json!({ "name": "attack-private", "namespace": OURS });
     let target = crate::client::Target::new(&["volumes"]);
@@ -157,7 +158,7 @@ pub(super) async fn volumes(stage: &Stage) -> CommandResult<Seen> {
     let body = Some(("application/json", mount.to_string().into_bytes()));
     let (status, _) = stage.ask(&stage.other_key, "POST", "/v1/sandboxes", body).await?;
     Ok(match status {
-        200..300 => Seen::open("a volume of another namespace was mounted"),
+        200..300 => Seen::open("a volume in another namespace was mounted"),
         status => Seen::contained(format!("refused with {status}")),
     })
 }

@@ -1,4 +1,4 @@
-//! The list: every probe once, with the promise that it holds up.
+//! The list of all probes, each with the promise that it checks.
 
 use attack::hostile::Plant;
 use futures_util::future::BoxFuture;
@@ -26,7 +26,7 @@ const ACCESS: &str = "access";
 const REQUESTS: &str = "requests";
 const SECRETS: &str = "secrets";
 
-const SNAPSHOT_PROMISE: &str = "A snapshot's archive writes nothing outside and weakens no wall";
+const SNAPSHOT_PROMISE: &str = "A snapshot archive writes nothing outside and weakens no isolation";
 
 type Play = for<'a> fn(&'a Stage) -> BoxFuture<'a, CommandResult<Seen>>;
 
@@ -35,40 +35,44 @@ const fn archive(name: &'static str, promise: &'static str, play: Play) -> Probe
 }
 
 const fn kind(name: &'static str, play: Play) -> Probe {
-    probe(MEMORY, name, "Memory of every kind is counted or bounded by the sandbox's limit", Staged(play))
+    probe(MEMORY, name, "Memory of every kind is limited by the sandbox's memory limit", Staged(play))
 }
 
-/// What makes a group stronger on a host where it is weak.
+/// How to strengthen a group on a host where it is weak.
 pub(super) fn mend_of(group: &str) -> &'static str {
     match group {
         MEMORY => "Run the daemon as root, or give its user a delegated cgroup with the memory controller.",
-        RESOURCES => "Run the daemon as root, or as a user of its own, or raise the host's limit.",
-        NEIGHBOURS => {
-            "Run the daemon as root: the kernel then lets sandboxes have ids and nodes of their own."
-        }
+        RESOURCES => "Run the daemon as root or as a dedicated user, or raise the host's limit.",
+        NEIGHBOURS => "Run the daemon as root: sandboxes can then have their own user ids and device nodes.",
         _ => "`warren doctor --explain` shows what this host lacks.",
     }
 }
 
-/// In the order in which they run. Wrong keys come after all that needs right ones, and answers are searched when all were given.
+/// In the order in which they run. Wrong keys come after the probes that need valid ones; answers are searched at the
+/// end.
 pub(crate) const PROBES: &[Probe] = &[
-    probe(CALLS, "syscall-sweep", "Calls that are not on the list are refused", Inside("syscall-sweep")),
-    probe(CALLS, "syscall-x32", "The x32 numbers lead nowhere", Inside("syscall-x32")),
-    probe(CALLS, "syscall-int80", "The door for 32-bit programs is shut", Inside("syscall-int80")),
+    probe(
+        CALLS,
+        "syscall-sweep",
+        "System calls that are not on the list are refused",
+        Inside("syscall-sweep"),
+    ),
+    probe(CALLS, "syscall-x32", "System calls with x32 numbers are refused", Inside("syscall-x32")),
+    probe(CALLS, "syscall-int80", "32-bit system calls are refused", Inside("syscall-int80")),
     probe(
         CALLS,
         "syscall-arguments",
-        "Allowed calls take no dangerous arguments",
+        "Allowed system calls refuse dangerous arguments",
         Inside("syscall-arguments"),
     ),
     probe(
         CALLS,
         "socket-families",
-        "Only unix, loopback and route sockets can be made",
+        "Only Unix, loopback and route sockets can be created",
         Inside("socket-families"),
     ),
     probe(SETTINGS, "proc-masks", "Dangerous parts of /proc and /sys are masked", Inside("proc-masks")),
-    probe(SETTINGS, "proc-writes", "Nothing of the host in /proc can be written", Inside("proc-writes")),
+    probe(SETTINGS, "proc-writes", "No host setting in /proc can be written", Inside("proc-writes")),
     probe(SETTINGS, "proc-pressure", "No pressure trigger can be registered", Inside("proc-pressure")),
     probe(SETTINGS, "sys-writes", "/sys is read-only", Inside("sys-writes")),
     probe(SETTINGS, "remount", "Mounts cannot be changed", Inside("remount")),
@@ -78,7 +82,12 @@ pub(crate) const PROBES: &[Probe] = &[
         "Every mount is nosuid; /sys and /proc/sys are read-only",
         Inside("mount-flags"),
     ),
-    probe(SETTINGS, "capabilities", "Capabilities are the eight that are named", Inside("capabilities")),
+    probe(
+        SETTINGS,
+        "capabilities",
+        "Only the eight documented capabilities are present",
+        Inside("capabilities"),
+    ),
     probe(
         SETTINGS,
         "inheritable-capabilities",
@@ -87,15 +96,15 @@ pub(crate) const PROBES: &[Probe] = &[
     ),
     probe(SETTINGS, "no-new-privileges", "No program gains privileges", Inside("no-new-privileges")),
     probe(SETTINGS, "seccomp-mode", "Every command runs behind the filter", Inside("seccomp-mode")),
-    probe(SETTINGS, "set-user-id", "Set-user-id bits mean nothing inside", Inside("set-user-id")),
+    probe(SETTINGS, "set-user-id", "Set-user-id bits have no effect inside", Inside("set-user-id")),
     probe(
         SETTINGS,
         "out-of-memory-score",
-        "A workload cannot have others killed first",
+        "A workload cannot make the kernel kill others first",
         Inside("out-of-memory-score"),
     ),
     probe(SETTINGS, "core-dumps", "A crash never starts the host's core-dump handler", Inside("core-dumps")),
-    probe(GUEST, "guest-memory", "The guest cannot be looked into", Inside("guest-memory")),
+    probe(GUEST, "guest-memory", "The guest's memory cannot be read", Inside("guest-memory")),
     probe(GUEST, "guest-trace", "The guest cannot be traced", Inside("guest-trace")),
     probe(GUEST, "guest-limits", "The guest cannot be limited or rescheduled", Inside("guest-limits")),
     probe(
@@ -166,16 +175,16 @@ pub(crate) const PROBES: &[Probe] = &[
     archive("snapshot-random", SNAPSHOT_PROMISE, |stage| {
         Box::pin(archives::random_snapshots(stage, "snapshot-random"))
     }),
-    archive("layer-parent", "Names with `..` or from the root stay in their layer", |stage| {
+    archive("layer-parent", "Names with `..` or a leading slash stay in their layer", |stage| {
         Box::pin(archives::layer(stage, "layer-parent"))
     }),
     archive("layer-through-link", "Entries do not follow links out of their layer", |stage| {
         Box::pin(archives::layer(stage, "layer-through-link"))
     }),
-    archive("layer-hard-link", "Hard links reach no file of the host", |stage| {
+    archive("layer-hard-link", "Hard links reach no file on the host", |stage| {
         Box::pin(archives::layer(stage, "layer-hard-link"))
     }),
-    archive("layer-devices", "Devices in layers are left out", |stage| {
+    archive("layer-devices", "Device nodes in layers are skipped", |stage| {
         Box::pin(archives::layer(stage, "layer-devices"))
     }),
     archive("layer-whiteouts", "Whiteouts delete nothing outside their layer", |stage| {
@@ -183,7 +192,7 @@ pub(crate) const PROBES: &[Probe] = &[
     }),
     archive(
         "image-proc-link",
-        "An image's own /proc leads nowhere (CVE-2023-27561, CVE-2023-28642)",
+        "An image's own /proc is not used (CVE-2023-27561, CVE-2023-28642)",
         |stage| Box::pin(archives::image_root(stage, "image-proc-link")),
     ),
     archive(
@@ -191,19 +200,17 @@ pub(crate) const PROBES: &[Probe] = &[
         "An image's own /dev is not used (CVE-2025-31133, CVE-2025-52565)",
         |stage| Box::pin(archives::image_root(stage, "image-dev-null-link")),
     ),
-    archive("image-etc-link", "Files that are written for a sandbox stay in its root", |stage| {
+    archive("image-etc-link", "Files written for a sandbox stay in its root", |stage| {
         Box::pin(archives::image_root(stage, "image-etc-link"))
     }),
-    archive("build-context-parent", "A context's names stay in the build", |stage| {
+    archive("build-context-parent", "Names in a build context stay in the build", |stage| {
         Box::pin(archives::build(stage, "build-context-parent"))
     }),
-    archive("build-copy-link", "COPY of a link copies no file of the host", |stage| {
+    archive("build-copy-link", "COPY of a link copies no file on the host", |stage| {
         Box::pin(archives::build(stage, "build-copy-link"))
     }),
-    archive("files-tar", "Archives of files are unpacked inside", |stage| {
-        Box::pin(archives::files_tar(stage))
-    }),
-    archive("files-links", "Links inside lead to no file of the host", |stage| {
+    archive("files-tar", "File archives are unpacked inside", |stage| Box::pin(archives::files_tar(stage))),
+    archive("files-links", "Links inside lead to no file on the host", |stage| {
         Box::pin(archives::files_links(stage))
     }),
     kind("memory-anonymous", |stage| Box::pin(memory::kind(stage, "anonymous"))),
@@ -227,55 +234,55 @@ pub(crate) const PROBES: &[Probe] = &[
     probe(
         RESOURCES,
         "inotify-instances",
-        "One sandbox takes its share of inotify instances",
+        "One sandbox cannot exhaust inotify instances",
         Staged(|stage| Box::pin(resources::inotify(stage))),
     ),
     probe(
         RESOURCES,
         "inotify-watches",
-        "One sandbox takes its share of inotify watches",
+        "One sandbox cannot exhaust inotify watches",
         Staged(|stage| Box::pin(resources::inotify_watches(stage))),
     ),
     probe(
         RESOURCES,
         "timers",
-        "Timers and queued signals are not the host's root's",
+        "Timers and queued signals are not charged to the host's root",
         Staged(|stage| Box::pin(resources::timers(stage))),
     ),
     probe(
         RESOURCES,
         "open-files",
-        "Open files are bounded below the machine's",
+        "One sandbox cannot exhaust the machine's open files",
         Staged(|stage| Box::pin(resources::open_files(stage))),
     ),
     probe(
         RESOURCES,
         "large-environment",
-        "The daemon keeps no environment without a bound",
+        "The size of a sandbox's environment is limited",
         Staged(|stage| Box::pin(resources::environment(stage))),
     ),
     probe(
         RESOURCES,
         "aio",
-        "No context of asynchronous I/O can be made",
+        "No asynchronous I/O context can be created",
         Staged(|stage| Box::pin(resources::aio(stage))),
     ),
     probe(
         RESOURCES,
         "queues",
-        "One sandbox takes its share of message queues",
+        "One sandbox cannot exhaust message queues",
         Staged(|stage| Box::pin(resources::queues(stage))),
     ),
     probe(
         RESOURCES,
         "ptys",
-        "A sandbox has a limit of terminals, and they end with it",
+        "Terminals are limited, and freed with the sandbox",
         Staged(|stage| Box::pin(resources::ptys(stage))),
     ),
     probe(
         RESOURCES,
         "keyrings",
-        "No key of the kernel can be made",
+        "No kernel key can be created",
         Staged(|stage| Box::pin(resources::keyrings(stage))),
     ),
     probe(
@@ -287,14 +294,14 @@ pub(crate) const PROBES: &[Probe] = &[
     probe(
         RESOURCES,
         "user-namespaces",
-        "No namespace can be made",
+        "No namespace can be created",
         Staged(|stage| Box::pin(resources::user_namespaces(stage))),
     ),
     probe(RESOURCES, "watchers", "fanotify, userfaultfd, perf and io_uring are refused", Inside("watchers")),
     probe(
         NEIGHBOURS,
         "device-locks",
-        "Locks on device nodes are the sandbox's own",
+        "Locks on device nodes affect only the sandbox",
         Staged(|stage| Box::pin(neighbours::device_locks(stage))),
     ),
     probe(
@@ -306,7 +313,7 @@ pub(crate) const PROBES: &[Probe] = &[
     probe(
         NEIGHBOURS,
         "device-changes",
-        "Nodes of the host cannot be changed",
+        "Device nodes of the host cannot be changed",
         Staged(|stage| Box::pin(neighbours::device_changes(stage))),
     ),
     probe(
@@ -318,14 +325,14 @@ pub(crate) const PROBES: &[Probe] = &[
     probe(
         NEIGHBOURS,
         "loopback",
-        "The host's loopback, the daemon's port on it, is out of reach",
+        "The host's loopback, including the daemon's port, is out of reach",
         Staged(|stage| Box::pin(neighbours::loopback(stage))),
     ),
     probe(NEIGHBOURS, "network-out", "There is no network but loopback", Inside("network-out")),
     probe(
         NEIGHBOURS,
         "processes",
-        "Only the sandbox's own processes are seen",
+        "Only the sandbox's own processes are visible",
         Staged(|stage| Box::pin(neighbours::processes(stage))),
     ),
     probe(
@@ -337,89 +344,94 @@ pub(crate) const PROBES: &[Probe] = &[
     probe(
         NEIGHBOURS,
         "hostname",
-        "The host's name is neither told nor to be changed",
+        "The host's name cannot be read or changed",
         Staged(|stage| Box::pin(neighbours::hostname(stage))),
     ),
     probe(
         NEIGHBOURS,
         "namespaces",
-        "Seven namespaces are the sandbox's own",
+        "The sandbox has seven namespaces of its own",
         Staged(|stage| Box::pin(neighbours::namespaces(stage))),
     ),
     probe(
         NEIGHBOURS,
         "host-ids",
-        "Root inside is a host user that nobody else has",
+        "Root inside is a host user that no other sandbox has",
         Staged(|stage| Box::pin(neighbours::host_ids(stage))),
     ),
     probe(
         NEIGHBOURS,
         "volumes",
-        "Volumes of other namespaces cannot be mounted",
+        "Volumes in other namespaces cannot be mounted",
         Staged(|stage| Box::pin(neighbours::volumes(stage))),
     ),
     probe(
         NEIGHBOURS,
         "daemon-directories",
-        "The daemon's directories, the package cache among them, are not inside",
+        "The daemon's directories, including the package cache, are not visible inside",
         Staged(|stage| Box::pin(neighbours::daemon_directories(stage))),
     ),
     probe(ESCAPES, "descriptors", "No descriptor is inherited (CVE-2024-21626)", Inside("descriptors")),
     probe(
         ESCAPES,
         "working-directory",
-        "A working directory is inside (CVE-2024-21626)",
+        "A working directory is always inside (CVE-2024-21626)",
         Staged(|stage| Box::pin(containers::leaked_directories(stage))),
     ),
     probe(
         ESCAPES,
         "kernel-mounts",
-        "Nothing is mounted over the kernel's places (CVE-2019-16884, CVE-2019-19921)",
+        "Nothing can be mounted over /proc and /sys (CVE-2019-16884, CVE-2019-19921)",
         Staged(|stage| Box::pin(containers::kernel_mounts(stage))),
     ),
     probe(
         ESCAPES,
         "mounts-through-links",
-        "Mount points are found and made inside the root (CVE-2021-30465, CVE-2024-45310)",
+        "Mount points are resolved and created inside the root (CVE-2021-30465, CVE-2024-45310)",
         Staged(|stage| Box::pin(containers::mounts_through_links(stage))),
     ),
     probe(
         ESCAPES,
         "long-mounts",
-        "Long and many mounts change no other setting (CVE-2021-43784)",
+        "Long paths and many mounts change no other setting (CVE-2021-43784)",
         Staged(|stage| Box::pin(containers::long_mounts(stage))),
     ),
     probe(
         ESCAPES,
         "read-only-mounts",
-        "A read-only directory of the host stays as it is (CVE-2022-0847)",
+        "A read-only host directory cannot be changed (CVE-2022-0847)",
         Staged(|stage| Box::pin(containers::read_only_mounts(stage))),
     ),
     probe(
         ESCAPES,
         "host-paths",
-        "Keys get no path of the host",
+        "Keys give no access to host paths",
         Staged(|stage| Box::pin(containers::host_paths(stage))),
     ),
     probe(
         ESCAPES,
         "system-files",
-        "The host's system directories are not written",
+        "The host's system directories cannot be written",
         Staged(|stage| Box::pin(containers::system_files(stage))),
     ),
     probe(
         ESCAPES,
         "set-user-id-on-host",
-        "Programs made inside cannot be run by users of the host",
+        "Users of the host cannot run programs created inside",
         Staged(|stage| Box::pin(containers::set_user_id_on_host(stage))),
     ),
-    probe(ESCAPES, "engine-sockets", "No engine's socket is inside", Inside("engine-sockets")),
+    probe(
+        ESCAPES,
+        "engine-sockets",
+        "No container engine's socket is visible inside",
+        Inside("engine-sockets"),
+    ),
     probe(ESCAPES, "file-handles", "Files cannot be opened by handle", Inside("file-handles")),
-    probe(ESCAPES, "kernel-modules", "No module or kernel can be loaded", Inside("kernel-modules")),
+    probe(ESCAPES, "kernel-modules", "No kernel or kernel module can be loaded", Inside("kernel-modules")),
     probe(
         ESCAPES,
         "core-pattern",
-        "Handlers on the host cannot be set (CVE-2025-52881)",
+        "Host handlers, such as for core dumps, cannot be set (CVE-2025-52881)",
         Inside("core-pattern"),
     ),
     probe(
@@ -428,9 +440,9 @@ pub(crate) const PROBES: &[Probe] = &[
         "No cgroup hierarchy can be mounted (CVE-2022-0492)",
         Inside("release-agent"),
     ),
-    probe(ESCAPES, "uevent-helper", "No helper of uevents can be set", Inside("uevent-helper")),
+    probe(ESCAPES, "uevent-helper", "No uevent helper can be set", Inside("uevent-helper")),
     probe(ESCAPES, "binfmt-misc", "No interpreter can be registered", Inside("binfmt-misc")),
-    probe(ESCAPES, "device-nodes", "Device nodes cannot be made or used", Inside("device-nodes")),
+    probe(ESCAPES, "device-nodes", "Device nodes cannot be created or used", Inside("device-nodes")),
     probe(
         ESCAPES,
         "cgroup-writes",
@@ -438,18 +450,18 @@ pub(crate) const PROBES: &[Probe] = &[
         Inside("cgroup-writes"),
     ),
     probe(ESCAPES, "join-namespaces", "Namespaces cannot be joined", Inside("join-namespaces")),
-    probe(ESCAPES, "kernel-log", "The kernel's log cannot be read", Inside("kernel-log")),
+    probe(ESCAPES, "kernel-log", "The kernel log cannot be read", Inside("kernel-log")),
     probe(ESCAPES, "terminal-input", "Nothing can be typed into a terminal", Inside("terminal-input")),
     probe(
         REQUESTS,
         "ssrf-pull",
-        "Pulls of a key reach no private address",
+        "Pulls with a key reach no private address",
         Staged(|stage| Box::pin(ssrf::pull(stage))),
     ),
     probe(
         REQUESTS,
         "ssrf-tool",
-        "The same holds for pulls by an MCP tool",
+        "Pulls through MCP reach no private address",
         Staged(|stage| Box::pin(ssrf::tool(stage))),
     ),
     probe(
@@ -461,25 +473,25 @@ pub(crate) const PROBES: &[Probe] = &[
     probe(
         REQUESTS,
         "ssrf-realm",
-        "A registry's token service is at no private address",
+        "A registry's token service cannot be at a private address",
         Staged(|stage| Box::pin(ssrf::realm(stage))),
     ),
     probe(
         REQUESTS,
         "ssrf-create",
-        "Images of new sandboxes come from no private address",
+        "Images of new sandboxes cannot come from a private address",
         Staged(|stage| Box::pin(ssrf::create(stage))),
     ),
     probe(
         REQUESTS,
         "ssrf-build",
-        "FROM reaches no private address",
+        "FROM in a Dockerfile reaches no private address",
         Staged(|stage| Box::pin(ssrf::build(stage))),
     ),
     probe(
         ACCESS,
         "foreign-routes",
-        "A key sees its namespace and nothing else, on every route",
+        "A key sees only its own namespace, on every route",
         Staged(|stage| Box::pin(matrix::foreign_routes(stage))),
     ),
     probe(
@@ -503,40 +515,45 @@ pub(crate) const PROBES: &[Probe] = &[
     probe(
         ACCESS,
         "keyless-routes",
-        "Without a key nothing answers but health",
+        "Without a key, only the health check answers",
         Staged(|stage| Box::pin(matrix::keyless_routes(stage))),
     ),
     probe(
         ACCESS,
         "wrong-keys",
-        "Wrong keys lock out nobody who has a right one",
+        "Wrong keys do not lock out holders of a valid one",
         Staged(|stage| Box::pin(matrix::wrong_keys(stage))),
     ),
     probe(
         SECRETS,
         "secrets-environment",
-        "The daemon's variables are not inside",
+        "The daemon's environment is not visible inside",
         Staged(|stage| Box::pin(secrets::environment(stage))),
     ),
     probe(
         SECRETS,
         "secrets-files",
-        "The daemon's files and the host's private ones are not inside",
+        "The daemon's files and the host's private files are not visible inside",
         Staged(|stage| Box::pin(secrets::files(stage))),
     ),
     probe(
         SECRETS,
         "secrets-answers",
-        "No answer holds a key or a secret",
+        "No answer contains a key or a secret",
         Staged(|stage| Box::pin(secrets::answers(stage))),
     ),
     probe(
         SECRETS,
         "secrets-log",
-        "The log holds no key and no secret",
+        "The log contains no key or secret",
         Staged(|stage| Box::pin(secrets::log(stage))),
     ),
-    probe(SECRETS, "secrets-audit", "Nor does the audit", Staged(|stage| Box::pin(secrets::audit(stage)))),
+    probe(
+        SECRETS,
+        "secrets-audit",
+        "The audit contains no key or secret",
+        Staged(|stage| Box::pin(secrets::audit(stage))),
+    ),
     probe(
         SECRETS,
         "secrets-database",

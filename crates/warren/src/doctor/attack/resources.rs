@@ -1,4 +1,5 @@
-//! Things that the whole machine has a fixed number of. Five are taken inside; whom they are charged to is looked at outside.
+//! Resources of which the whole machine has a fixed number. The sandbox takes five of each; the host checks who is
+//! charged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,16 +18,16 @@ use super::{
 };
 use crate::error::CommandResult;
 
-/// What is taken inside of each thing, and of open files.
+/// How many of each resource are taken inside, and how many open files.
 const FEW: u64 = 5;
 const FILES: u64 = 200;
-/// Others use the machine too: what does not come back in one round may do so in the next.
+/// Other programs use the machine too: a count that does not return to normal in one round may do so in the next.
 const ROUNDS: usize = 3;
-/// How long a count may take to come back after the sandbox is gone.
+/// How long a count may take to return to normal after the sandbox is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKS: usize = 50;
 
-/// The part of a host's limit that one sandbox may take.
+/// The fraction of a host's limit that one sandbox may take.
 const SHARE: u64 = 2;
 
 fn number(path: &str) -> Option<u64> {
@@ -37,24 +38,25 @@ fn fact(report: &Report, name: &str) -> Option<u64> {
     report.facts.get(name)?.as_u64()
 }
 
-/// The host's user to whom the kernel charges what is made in the sandbox; none where it cannot be asked.
+/// The host user that the kernel charges for resources of the sandbox; none if unknown.
 fn charged_user(stage: &Stage) -> Option<u32> {
     let pid = stage.guest_pid(&stage.sandbox)?;
     let namespace = fs::File::open(format!("/proc/{pid}/ns/user")).ok()?;
     attack::owner_of_namespace(namespace.as_fd()).ok()
 }
 
-/// Who is charged, and whether that is somebody else than the daemon's own user.
+/// Who is charged, and whether that is not the daemon's own user.
 fn charged_elsewhere(stage: &Stage) -> (bool, String) {
     let own = rustix::process::geteuid().as_raw();
     match charged_user(stage) {
-        Some(user) if user != own => (true, format!("charged to host user {user}, whom nobody else has")),
-        Some(user) => (false, format!("charged to host user {user}, who runs the daemon")),
-        None => (false, "charged to the user who runs the daemon".to_owned()),
+        Some(user) if user != own => (true, format!("charged to host user {user}, which nobody else uses")),
+        Some(user) => (false, format!("charged to host user {user}, which runs the daemon")),
+        None => (false, "charged to the user that runs the daemon".to_owned()),
     }
 }
 
-/// Contained when somebody else pays or the sandbox's part is bounded; an ordinary user has nobody else.
+/// Contained if another user is charged or the sandbox's share is limited; without root, there is no other user to
+/// charge.
 fn shared(stage: &Stage, bounded: bool, what: String) -> Seen {
     let (elsewhere, who) = charged_elsewhere(stage);
     match (elsewhere || bounded, stage.is_rootless()) {
@@ -64,7 +66,7 @@ fn shared(stage: &Stage, bounded: bool, what: String) -> Seen {
     }
 }
 
-/// The host's own count of something, while a sandbox holds some and when that sandbox is gone.
+/// The host's count of a resource, while a sandbox holds some and after that sandbox is gone.
 struct Counted {
     report: Report,
     before: u64,
@@ -96,7 +98,7 @@ impl Counted {
         }
     }
 
-    /// The count, once it is below what it would be had nothing been given back.
+    /// The count, once it is lower than if nothing had been freed.
     async fn settled(limit: u64, host_count: fn() -> Option<u64>) -> u64 {
         for _ in 0..LOOKS {
             if let Some(now) = host_count()
@@ -115,11 +117,11 @@ impl Counted {
 
     fn text(&self) -> String {
         let Self { before, held, after, .. } = self;
-        format!("the host's count: {before} before, {held} meanwhile, {after} when the sandbox was gone")
+        format!("the host's count: {before} before, {held} during, {after} after the sandbox was gone")
     }
 }
 
-/// Attempts inside must be answered rightly, and whatever the host counted meanwhile must come back.
+/// Attempts inside must get the right answers, and the host's count must return to normal afterwards.
 async fn comes_back(stage: &Stage, name: &str, host_count: fn() -> Option<u64>) -> CommandResult<Seen> {
     let Some(counted) = Counted::count(stage, name, FEW, host_count).await? else {
         return inside::seen(stage, name).await;
@@ -151,7 +153,7 @@ fn keys_of_all_users() -> Option<u64> {
     Some(text.lines().filter_map(keys).sum())
 }
 
-/// Holds some inside. Also returns whether the daemon's own user, who could make one before, cannot do so meanwhile.
+/// Holds some inside. Also returns whether the daemon's own user, which could make one before, now cannot.
 async fn leaves_none(stage: &Stage, name: &str, host_try: fn() -> bool) -> CommandResult<(Report, bool)> {
     let was_possible = host_try();
     inside::holding(stage, &stage.sandbox, name, async move { Ok(was_possible && !host_try()) }).await
@@ -161,7 +163,7 @@ pub(super) async fn queues(stage: &Stage) -> CommandResult<Seen> {
     let (report, is_short) = leaves_none(stage, "queues", attack::can_make_queue).await?;
     let made = fact(&report, "made").unwrap_or_default();
     Ok(match is_short {
-        true => Seen::open(format!("{made} queues inside leave none to the daemon's user")),
+        true => Seen::open(format!("{made} queues inside leave none for the daemon's user")),
         false => Seen::contained(format!("{made} queues inside, the daemon's user can make more")),
     })
 }
@@ -169,7 +171,7 @@ pub(super) async fn queues(stage: &Stage) -> CommandResult<Seen> {
 pub(super) async fn bpf_filters(stage: &Stage) -> CommandResult<Seen> {
     let (report, is_short) = leaves_none(stage, "bpf-filters", attack::can_attach_filter).await?;
     Ok(match is_short {
-        true => Seen::open("the daemon's user can attach no filter any more"),
+        true => Seen::open("the daemon's user can no longer attach a filter"),
         false => inside::judge(&report),
     })
 }
@@ -183,7 +185,7 @@ pub(super) async fn user_namespaces(stage: &Stage) -> CommandResult<Seen> {
     })
 }
 
-/// User namespaces whose owner nobody but the sandbox has; none where the host does not tell them apart.
+/// User namespaces owned by the sandbox's own user; none if the host cannot tell them apart.
 fn namespaces_of_sandbox(stage: &Stage) -> Option<usize> {
     let owner = charged_user(stage).filter(|owner| *owner != rustix::process::geteuid().as_raw())?;
     let processes = fs::read_dir("/proc").ok()?.flatten();
@@ -201,7 +203,7 @@ fn can_watch() -> bool {
 pub(super) async fn inotify(stage: &Stage) -> CommandResult<Seen> {
     let (report, is_short) = leaves_none(stage, "inotify", can_watch).await?;
     if is_short {
-        return Ok(Seen::open("five instances inside leave none to the daemon's user"));
+        return Ok(Seen::open("five instances inside leave none for the daemon's user"));
     }
     let host = number("/proc/sys/fs/inotify/max_user_instances").unwrap_or(u64::MAX);
     let most = fact(&report, "instances").unwrap_or(u64::MAX);
@@ -251,7 +253,7 @@ pub(super) async fn open_files(stage: &Stage) -> CommandResult<Seen> {
     })
 }
 
-/// Variables that are small one by one and fill a request together.
+/// Variables that are small individually but fill a request together.
 pub(super) async fn environment(stage: &Stage) -> CommandResult<Seen> {
     const VARIABLES: usize = 150;
     const BYTES: usize = 100_000;

@@ -1,4 +1,4 @@
-//! Planted secrets: in the daemon's environment, in its directory, in keys. They must turn up nowhere.
+//! Planted secrets: in the daemon's environment, its directory and keys. They must not appear anywhere else.
 
 use std::fs;
 
@@ -54,12 +54,12 @@ pub(super) async fn audit(stage: &Stage) -> CommandResult<Seen> {
     Ok(search(stage, &text, "the audit"))
 }
 
-/// All that strangers were answered in this run, errors most of it.
+/// All answers to other keys in this run, most of them errors.
 pub(super) async fn answers(stage: &Stage) -> CommandResult<Seen> {
     Ok(search(stage, &stage.said(), "answers to keys"))
 }
 
-/// The daemon keeps hashes of keys only.
+/// The daemon stores only hashes of keys.
 pub(super) async fn database(stage: &Stage) -> CommandResult<Seen> {
     let mut bytes = Vec::new();
     for name in ["warren.db", "warren.db-wal"] {

@@ -1,5 +1,5 @@
-//! Requests that the daemon is made to send. It may ask the registry that its configuration names; a service beside that one,
-//! which nothing names, must hear nothing.
+//! Server-side request forgery: the daemon may contact the registry that its configuration names, but no connection may
+//! reach another service on loopback.
 
 use std::{
     fs, io,
@@ -22,20 +22,20 @@ use tokio::{
 use super::{Seen, archives, secrets::contains, stage::Stage};
 use crate::error::CommandResult;
 
-/// How long an answer may take. A connection that was made is counted all the same.
+/// How long an answer may take. Connections count even if the answer is late.
 const TIME: Duration = Duration::from_secs(4);
 const JSON: &str = "application/json";
-/// Names of loopback that are taken from `/etc/hosts`.
+/// How many names of loopback are taken from `/etc/hosts`.
 const MAX_NAMES: usize = 3;
 
-/// Two servers on loopback: a registry that leads pulls astray, and the service that it leads them to.
+/// Two servers on loopback: a registry that redirects pulls, and the service that it redirects them to.
 pub(crate) struct Decoys {
-    /// Where the registry listens; the daemon's configuration names it.
+    /// Address of the registry, which the daemon's configuration names.
     pub(super) registry: String,
     n_asked: Arc<AtomicUsize>,
     hidden_port: u16,
     n_heard: Arc<AtomicUsize>,
-    /// End when this is dropped.
+    /// The servers stop when this is dropped.
     _servers: JoinSet<()>,
 }
 
@@ -46,7 +46,7 @@ impl Decoys {
         let hidden_port = hidden.local_addr()?.port();
         let n_heard = Arc::new(AtomicUsize::new(0));
         servers.spawn(count(hidden, Arc::clone(&n_heard)));
-        // Hosts without IPv6 have one way less to be reached.
+        // A host without IPv6 has fewer addresses to try.
         if let Ok(hidden) = TcpListener::bind((Ipv6Addr::LOCALHOST, hidden_port)).await {
             servers.spawn(count(hidden, Arc::clone(&n_heard)));
         }
@@ -57,7 +57,7 @@ impl Decoys {
         Ok(Self { registry, n_asked, hidden_port, n_heard, _servers: servers })
     }
 
-    /// An image that the registry may be asked for and does not have.
+    /// An image that the registry does not have.
     pub(super) fn missing_image(&self) -> String {
         format!("{}/attack/none:1", self.registry)
     }
@@ -103,7 +103,7 @@ fn inside(port: u16) -> Vec<String> {
     hosts.map(|host| format!("{host}:{port}")).collect()
 }
 
-/// Names that only a look-up shows to be this machine: they pass every check of the text.
+/// Names that only a DNS lookup shows to be this machine: they pass every check of the text.
 fn names_of_loopback() -> Vec<String> {
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
     let lines = hosts.lines().filter_map(|line| line.split('#').next()?.split_once(char::is_whitespace));
@@ -112,7 +112,7 @@ fn names_of_loopback() -> Vec<String> {
     names.filter(|name| !name.contains("localhost")).take(MAX_NAMES).map(str::to_owned).collect()
 }
 
-/// Ways in which the registry leads a pull to the address with this number.
+/// Ways in which the registry directs a pull to the address with this number.
 const REDIRECTS: &[&str] = &["manifest", "blob"];
 const REALM: &str = "realm";
 
@@ -120,7 +120,7 @@ const REALM: &str = "realm";
 async fn mislead(listener: TcpListener, addresses: Vec<String>, n_asked: Arc<AtomicUsize>) {
     while let Ok((connection, _)) = listener.accept().await {
         n_asked.fetch_add(1, Ordering::SeqCst);
-        // A client that breaks off is its own business.
+        // A client may disconnect.
         tokio::time::timeout(TIME, answer(connection, &addresses)).await.ok();
     }
 }
@@ -137,7 +137,7 @@ async fn answer(connection: TcpStream, addresses: &[String]) -> io::Result<()> {
     connection.flush().await
 }
 
-/// Status and further headers, and the body.
+/// The status with additional headers, and the body.
 fn misleading(path: &str, addresses: &[String]) -> Option<(String, String)> {
     let mut words = path.strip_prefix("/v2/attack/")?.split('/');
     let (way, number, kind) = (words.next()?, words.next()?.parse::<usize>().ok()?, words.next()?);
@@ -165,13 +165,13 @@ fn manifest() -> Value {
     })
 }
 
-/// What was asked for, and what came of it.
+/// The requests that were sent, and their results.
 struct Requests<'a> {
     stage: &'a Stage,
     n_heard_before: usize,
     n_asked_before: usize,
     n_sent: usize,
-    /// Requests that were not refused. An address that nobody listens on can only be told by this.
+    /// Requests that were not refused: the only sign of an attempt on an address where nobody listens.
     tried: Vec<String>,
 }
 
@@ -226,7 +226,7 @@ impl<'a> Requests<'a> {
         Seen::unless(&self.tried, format!("{} requests refused, no connection", self.n_sent))
     }
 
-    /// The same where the registry leads pulls on: it must have been asked, or nothing was tried.
+    /// The same where the registry redirects pulls: if it received no request, nothing was tried.
     fn seen_after_registry(self) -> Seen {
         let n_asked = self.stage.decoys.n_asked.load(Ordering::SeqCst) - self.n_asked_before;
         if n_asked < self.n_sent {
@@ -283,7 +283,7 @@ pub(super) async fn build(stage: &Stage) -> CommandResult<Seen> {
     Ok(requests.seen())
 }
 
-/// A registry that may be asked sends the daemon on to addresses inside.
+/// An allowed registry redirects the daemon to private addresses.
 async fn astray(stage: &Stage, way: &str, requests: &mut Requests<'_>) -> CommandResult<()> {
     for number in 0..inside(stage.decoys.hidden_port).len() {
         let reference = format!("{}/attack/{way}/{number}:1", stage.decoys.registry);

@@ -1,4 +1,5 @@
-//! Where the attack is played: a daemon of its own with its directories, keys, sandboxes and canaries, all taken away at the end.
+//! The setting of the attack: a separate daemon with its own directories, keys, sandboxes and canaries, all removed at
+//! the end.
 
 use std::{
     collections::BTreeMap,
@@ -34,16 +35,16 @@ use crate::{
 /// Namespaces of the two keys.
 pub(super) const OURS: &str = "attack-ours";
 pub(super) const THEIRS: &str = "attack-theirs";
-/// A limit below what is taken of each kind of memory.
+/// A limit below the amount that is taken of each kind of memory.
 pub(super) const MEMORY_LIMIT: u64 = 32 << 20;
-/// Written to a file of the sandbox that others must not read.
+/// Written to a file in the sandbox that others must not read.
 pub(super) const FILE_SECRET: &str = "attack-content-of-a-neighbour";
-/// How long the daemon may take to leave.
+/// How long the daemon may take to exit.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long an exec inside may take.
 const EXEC_TIME: Duration = Duration::from_secs(15);
 const PROXY_VARIABLES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
-/// Answers that are kept to be searched for secrets, in bytes.
+/// Bytes of answers that are kept to be searched for secrets.
 const MAX_SAID: usize = 16 << 20;
 
 pub(crate) struct Stage {
@@ -51,27 +52,27 @@ pub(crate) struct Stage {
     daemon: Child,
     pub(super) operator: Client,
     pub(super) caller: Caller,
-    /// Keys: of the sandbox's namespace, of another, and one that may only look.
+    /// Keys: for the sandbox's namespace, for another, and a read-only one.
     pub(super) key: String,
     pub(super) other_key: String,
     pub(super) read_only_key: String,
-    /// In the first namespace, and one in the second.
+    /// A sandbox in the first namespace, and one in the second.
     pub(super) sandbox: String,
     pub(super) neighbour: String,
-    /// With little memory.
+    /// A sandbox with little memory.
     pub(super) small: String,
-    /// Of the sandbox, as the daemon states it.
+    /// The isolation of the sandbox, as the daemon states it.
     isolation: Option<sandbox::Isolation>,
     pub(super) limits: (u64, u64),
-    /// A value that only the daemon's environment and its files have.
+    /// A value that exists only in the daemon's environment and its files.
     pub(super) secret: String,
     /// A file and a directory that nothing may touch.
     pub(super) canary: Canary,
-    /// Servers that the daemon may be led to.
+    /// Servers that the daemon may be tricked into contacting.
     pub(super) decoys: Decoys,
     /// Made when first needed.
     pub(super) belongings: OnceCell<Belongings>,
-    /// What the daemon answered to strangers.
+    /// The daemon's answers to other keys.
     said: Mutex<Vec<u8>>,
 }
 
@@ -107,7 +108,7 @@ impl Stage {
         })
     }
 
-    /// Makes keys and sandboxes.
+    /// Creates keys and sandboxes.
     pub(super) async fn furnish(&mut self) -> CommandResult<()> {
         self.key = self.make_key(OURS, false).await?;
         self.other_key = self.make_key(THEIRS, false).await?;
@@ -168,7 +169,7 @@ impl Stage {
         self.daemon.id()
     }
 
-    /// The guest of a sandbox, as the host numbers processes.
+    /// The process id of a sandbox's guest on the host.
     pub(super) fn guest_pid(&self, sandbox: &str) -> Option<i32> {
         let text = fs::read_to_string(self.run_directory().join(sandbox).join("pid")).ok()?;
         text.split_whitespace().next()?.parse().ok()
@@ -201,7 +202,7 @@ impl Stage {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks by TCP with a key; the answer is kept.
+    /// Sends a request over TCP with a key; the answer is kept.
     pub(super) async fn ask(
         &self,
         key: &str,
@@ -216,9 +217,9 @@ impl Stage {
         answer
     }
 
-    /// Removes everything and ends the daemon.
+    /// Removes everything and stops the daemon.
     ///
-    /// A request that was dropped half-way may still make a sandbox; only a daemon that has ended makes no more. So a second one
+    /// A request that was dropped half-way may still create a sandbox until the daemon stops. So a second daemon
     /// removes what the first one left.
     pub(super) async fn end(mut self) {
         stop_daemon(&mut self.daemon).await;
@@ -277,10 +278,10 @@ async fn start_daemon(
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
-        // In a group of its own, so that Ctrl-C reaches us alone: sandboxes are removed before their daemon goes.
+        // In its own process group, so that Ctrl-C reaches only us: sandboxes are removed before their daemon stops.
         .process_group(0)
         .kill_on_drop(true);
-    // Behind a proxy it would be the proxy's walls that are tried.
+    // Behind a proxy, the probes would test the proxy.
     for name in PROXY_VARIABLES {
         command.env_remove(name).env_remove(name.to_lowercase());
     }
@@ -315,13 +316,13 @@ fn random_word() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Files outside every sandbox, as attackers would like to change them.
+/// Files outside every sandbox that attackers would like to change.
 pub(crate) struct Canary {
     pub(super) directory: PathBuf,
     before: BTreeMap<PathBuf, String>,
 }
 
-/// What a mount over it, or a setting written through it, would look for.
+/// Paths that a mount or a written setting would target.
 const CANARY_DIRECTORIES: &[&str] = &["", "sys", "sys/net", "sys/net/ipv4", "etc", "null"];
 const CANARY_FILES: &[&str] = &[
     "file",
@@ -333,7 +334,7 @@ const CANARY_FILES: &[&str] = &[
 ];
 
 impl Canary {
-    /// Everybody may write there: what keeps a sandbox from it must be its walls, not the mode of a file.
+    /// Writable for everybody: only the isolation, not the file mode, may keep a sandbox out.
     fn new() -> CommandResult<Self> {
         let directory = &std::env::temp_dir().join(format!("warren-attack-{}", random_word()?));
         Self::lay(directory)?;
@@ -357,7 +358,7 @@ impl Canary {
         self.directory.display().to_string()
     }
 
-    /// What is different there since the last look. It is put back, so that one probe's damage is not another's.
+    /// The changes since the last check. They are undone, so that one probe's damage is not counted for another.
     pub(super) fn changes(&self) -> Vec<String> {
         let now = contents(&self.directory);
         let mut changes = Vec::new();
@@ -382,10 +383,10 @@ impl Drop for Canary {
     }
 }
 
-/// What nothing inside can know.
+/// A random value that nothing inside can know.
 pub(super) const CANARY_TEXT: &str = "canary-of-the-host";
 
-/// Every file beneath, with its mode and text.
+/// Every file below a directory, with its mode and text.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

@@ -36,7 +36,7 @@ pub(super) async fn find(call: &Call, choice: SandboxChoice) -> Result<CodeSandb
     if !choice.create {
         let name = choice.name.ok_or_else(|| {
             Failure::invalid("name is missing")
-                .with_hint("Give the name of a sandbox (sandbox_list), or create: true to have one made.")
+                .with_hint("Give the name of a sandbox (sandbox_list), or set create: true to create one.")
         })?;
         return Ok(CodeSandbox { name, is_new: false, warnings: Vec::new() });
     }

@@ -15,15 +15,15 @@ use crate::{
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Code;
         "code_context_create", "Create code context", ADDS, create:
-            "Start another interpreter, with variables of its own. sandbox_run_code makes the usual ones by itself.";
+            "Start another interpreter with its own variables. sandbox_run_code creates the default ones itself.";
         "code_context_list", "List code contexts", READS, list:
             "List the contexts of a sandbox, and the languages it can run.";
         "code_context_reset", "Reset code context", DESTROYS_MORE, reset:
-            "Forget the variables of a context; what runs in it is killed.";
+            "Forget the variables of a context and kill code running in it.";
         "code_context_remove", "Remove code context", DESTROYS, remove:
-            "End a context with whatever runs or waits in it.";
+            "Remove a context and kill code running or waiting in it.";
         "code_context_fork", "Fork code context", ADDS, fork:
-            "Branch a live Python context: both go on with the same variables, then apart. Try things in the branch.";
+            "Fork a live Python context: the copy starts with the same variables. Try things in the copy.";
     }
 }
 
@@ -31,7 +31,7 @@ pub(super) fn tools() -> Vec<Tool> {
 struct CreateArguments {
     /// Sandbox
     name: String,
-    /// Made up when absent
+    /// Default: generated
     context: Option<String>,
     /// python (default), javascript, bash
     language: Option<String>,
@@ -58,9 +58,9 @@ struct ForkArguments {
     /// Sandbox
     name: String,
     context: String,
-    /// Name of the branch; made up when absent
+    /// Name of the fork; default: generated
     into: Option<String>,
-    /// In spite of threads and the like
+    /// Even with threads and the like
     force: Option<bool>,
 }
 
@@ -179,6 +179,6 @@ async fn fork(call: Call, arguments: ForkArguments) -> ToolResult<Row> {
     let into = arguments.into.as_deref().map(context_name).transpose()?;
     let force = arguments.force.unwrap_or(false);
     let made = call.engine().fork_context(&call.who, &which, &context, into.as_ref(), force).await;
-    let hint = "End what the message names, or call code_context_fork with force: true.";
+    let hint = "Close what the message names, or call code_context_fork with force: true.";
     made.map(answer).map_err(|error| refused(language::unforked(error, hint)))
 }

@@ -22,7 +22,7 @@ const NO_PICTURES: PictureCaps = PictureCaps { each_bytes: 0, all_bytes: 0 };
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Code;
         "code_interrupt", "Interrupt code", DESTROYS_MORE, interrupt:
-            "Stop the code that runs in a context, keeping its variables where the language can.";
+            "Stop the code running in a context, keeping its variables if the language can.";
     }
 }
 
@@ -54,7 +54,7 @@ async fn interrupt(call: Call, arguments: Arguments) -> ToolResult<Interrupted> 
     engine.exec_signal(who, &which, &exec.id, SIGINT, SignalScope::Group).await.map_err(|error| {
         refused(error).or_hint(
             ErrorKind::WrongState,
-            "It has ended; sandbox_exec_poll with its execSessionId reads what it printed.",
+            "It has already ended; call sandbox_exec_poll with its execSessionId to read its output.",
         )
     })?;
     let view = engine.wait_exec(who, &which, &exec.id, Some(PATIENCE)).await?;
@@ -74,7 +74,7 @@ async fn find(call: &Call, which: &SandboxRef, arguments: &Arguments) -> Result<
         return Ok(engine.exec_view(who, which, &id).await?);
     }
     let Some(context) = &arguments.context else {
-        return Err(Failure::invalid("neither context nor execSessionId is given")
+        return Err(Failure::invalid("context or execSessionId is required")
             .with_hint("Call code_context_list to see which context is busy."));
     };
     let context = context_name(context)?;
@@ -84,7 +84,7 @@ async fn find(call: &Call, which: &SandboxRef, arguments: &Arguments) -> Result<
     };
     let found = engine.execs(who, which).await?.into_iter().find(is_meant);
     found.ok_or_else(|| {
-        Failure::from(Error::new(ErrorKind::WrongState, format!("nothing runs in context {context}")))
+        Failure::from(Error::new(ErrorKind::WrongState, format!("nothing is running in context {context}")))
             .with_hint("There is nothing to interrupt; code_context_list shows which contexts are busy.")
     })
 }

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What lived in memory did not outlive the stop.
-const STARTED_WARNING: &str = "The sandbox was started for this call; variables of earlier calls are gone.";
+const STARTED_WARNING: &str = "The sandbox was started for this call; variables of earlier calls are lost.";
 /// Pictures in one answer. Larger ones are read at their address.
 const PICTURES: PictureCaps = PictureCaps { each_bytes: 1024 * 1024, all_bytes: 4 * 1024 * 1024 };
 /// Links to what does not fit an answer.
@@ -32,7 +32,7 @@ const MAX_LINKS: usize = 20;
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Code;
         "sandbox_run_code", "Run code", ADDS, run, core:
-            "Run code in a sandbox; variables stay for the next call. Returns output, last value, pictures, error, files.";
+            "Run code in a sandbox; variables persist between calls. Returns output, last value, pictures, error, files.";
     }
 }
 
@@ -51,7 +51,7 @@ struct Arguments {
     context: Option<String>,
     /// Make or start the sandbox if needed
     create: Option<bool>,
-    /// Of a sandbox that is made
+    /// Of a new sandbox
     #[schemars(extend("x-full-only" = true))]
     image: Option<String>,
     /// Of a new context
@@ -81,7 +81,7 @@ struct Arguments {
 struct Ran {
     /// Sandbox
     name: String,
-    /// It was made for this.
+    /// It was created for this.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(default)]
     created: bool,
@@ -141,7 +141,7 @@ async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
 
 fn unfit(error: Error, cell: &CellSpec) -> Error {
     match cell.code.len() > MAX_CODE_BYTES {
-        true => error.with_hint("Write it to a file with sandbox_fs_write and run that."),
+        true => error.with_hint("Write it to a file with sandbox_fs_write and run the file."),
         false => error,
     }
 }
@@ -151,7 +151,7 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
     let ignored = surroundings::ignored(call.engine(), &call.who, &named, &prepared.spec).await;
     let launched = launch(call, &prepared).await?;
     let Some(known) = &launched.exec.cell else {
-        let message = format!("exec {} of the same requestId runs no code", launched.exec.id);
+        let message = format!("exec {} with the same requestId does not run code", launched.exec.id);
         return Err(
             Failure::new(ErrorKind::AlreadyExists.as_str(), message).with_hint("Use another requestId.")
         );
@@ -177,8 +177,9 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
     collected.warn(ignored);
     collected.warn((launched.was_started && !target.is_new).then(|| STARTED_WARNING.to_owned()));
     let exec = &launched.exec.id;
-    let rest =
-        |cursor| format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on.");
+    let rest = |cursor| {
+        format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read more.")
+    };
     let finished = collected.finish(end.outcome(), rest);
     conclude(finished, &launched, &end, target, &prepared)
 }
@@ -198,18 +199,18 @@ fn conclude(
         RunEnd::Cancelled(_) => {
             let message = match result.state_kept {
                 Some(true) => "the call was cancelled and the code interrupted; its variables were kept",
-                Some(false) => "the call was cancelled and the code stopped; its variables are gone",
+                Some(false) => "the call was cancelled and the code stopped; its variables are lost",
                 None => "the call was cancelled and the code interrupted",
             };
             return Err(Failure::new(ErrorKind::Cancelled.as_str(), message)
-                .with_hint(format!("sandbox_exec_poll with execSessionId {exec} reads what it printed."))
+                .with_hint(format!("Call sandbox_exec_poll with execSessionId {exec} to read its output."))
                 .with_details(json!(result)));
         }
         RunEnd::Overdue | RunEnd::Left => {
             let message =
-                format!("exec {exec} is past its time limit and its sandbox does not say how it ended");
+                format!("exec {exec} exceeded its time limit, and its sandbox did not report how it ended");
             return Err(Failure::new(ErrorKind::TimedOut.as_str(), message)
-                .with_hint("Call sandbox_status: a paused sandbox ends what runs in it when it is resumed.")
+                .with_hint("Call sandbox_status: a paused sandbox ends code only when it is resumed.")
                 .with_details(json!(result)));
         }
     }
@@ -232,7 +233,7 @@ fn failed(result: &CellResult) -> Failure {
         None => format!("the code ended with status {}", result.exit_code),
     };
     Failure::new(EXEC_FAILED, message)
-        .with_hint("Look at details.error and details.stderr, correct the code and call again.")
+        .with_hint("Check details.error and details.stderr, correct the code and call again.")
         .with_details(json!(result))
 }
 
@@ -243,7 +244,7 @@ fn time_warning(result: &CellResult, limit: Option<Duration>) -> Option<String> 
         Some(false) | None => "",
     };
     Some(format!(
-        "The code was stopped at its time limit of {} ms{kept}. Give a larger timeoutMs.",
+        "The code was stopped at its time limit of {} ms{kept}. Set a larger timeoutMs.",
         limit.as_millis()
     ))
 }
@@ -254,7 +255,7 @@ fn state_warning(result: &CellResult) -> Option<String> {
     }
     let context = result.context.as_deref().unwrap_or("this code");
     let why = result.state_lost.map(|lost| format!(": {}", lost.words())).unwrap_or_default();
-    Some(format!("The variables of context {context} are gone{why}. The next call begins without them."))
+    Some(format!("The variables of context {context} are lost{why}. The next call starts without them."))
 }
 
 /// Pictures as pictures; what is not in the answer whole as a link to it.

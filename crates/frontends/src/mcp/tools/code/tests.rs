@@ -127,7 +127,7 @@ async fn time_is_up_and_the_answer_says_what_became_of_the_variables() {
     let envelope = client.ask("sandbox_run_code", slow).await;
     let data = &envelope["data"];
     assert_eq!((&data["timedOut"], &data["stateKept"]), (&json!(true), &json!(true)));
-    assert_eq!(data["outcome"], "interrupted: its time was up");
+    assert_eq!(data["outcome"], "interrupted: it timed out");
     assert_eq!((&data["stdout"], &data["success"]), (&json!("before\n"), &json!(false)));
     let warning = envelope["warnings"][0].as_str().unwrap();
     assert!(warning.contains("30 ms") && warning.contains("variables were kept"), "{warning}");
@@ -229,7 +229,7 @@ async fn contexts_are_made_branched_reset_and_removed() {
     elsewhere["cwd"] = json!("/etc");
     let envelope = client.ask("sandbox_run_code", elsewhere).await;
     assert_eq!(envelope["data"]["stdout"], "/tmp\n");
-    assert!(envelope["warnings"][0].as_str().unwrap().starts_with("Without effect: cwd."), "{envelope}");
+    assert!(envelope["warnings"][0].as_str().unwrap().starts_with("No effect: cwd."), "{envelope}");
 }
 
 #[tokio::test]
@@ -263,7 +263,7 @@ async fn a_sandbox_is_made_or_started_for_the_code() {
     assert!(error["hint"].as_str().unwrap().contains("startIfStopped"), "{error}");
     let envelope = client.ask("sandbox_run_code", next).await;
     assert_eq!(envelope["data"]["error"]["name"], "NameError");
-    assert!(envelope["warnings"].to_string().contains("variables of earlier calls are gone"), "{envelope}");
+    assert!(envelope["warnings"].to_string().contains("variables of earlier calls are lost"), "{envelope}");
     client.call.mcp.quiet().await;
     let status = client.data("sandbox_status", json!({ "name": "lab" })).await;
     assert_eq!(status[0]["status"], "running", "{status}");

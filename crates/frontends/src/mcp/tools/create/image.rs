@@ -52,8 +52,9 @@ pub(super) fn plan(image: Option<&str>, rootfs: Option<Rootfs>) -> Result<Ground
             if let Some(other) = fstype.filter(|fstype| fstype != "ext4") {
                 let shown: String = other.chars().take(32).collect();
                 let message = format!("rootfs.fstype {shown:?} is not supported: sandboxes mount ext4");
-                return Err(Failure::from(Error::new(ErrorKind::Unsupported, message))
-                    .with_hint("Make the file system with mkfs.ext4, or call image_import with its files."));
+                return Err(Failure::from(Error::new(ErrorKind::Unsupported, message)).with_hint(
+                    "Create the file system with mkfs.ext4, or call image_import with its files.",
+                ));
             }
             let rootfs = RootfsSpec::Disk { path: path.into(), allowed: None };
             Ok(Ground { rootfs: Some(rootfs), ..Ground::default() })
@@ -73,16 +74,15 @@ fn directory(path: &str) -> Ground {
 fn parsed(image: &str) -> Result<ImageRef, Failure> {
     let failure = |error: sandbox::InvalidImage| Failure::from(Error::from(error));
     image.parse().map_err(|error| {
-        failure(error).with_hint("Call image_list to see which are here, or use image: \"host\".")
+        failure(error).with_hint("Call image_list to see local images, or use image: \"host\".")
     })
 }
 
 fn asking(image: &str, registry: Registry) -> Result<Option<(Reference, PullOptions)>, Failure> {
     if registry.ca_certs_path.is_some() {
-        let error =
-            Error::new(ErrorKind::Unsupported, "rootfs.registry.caCertsPath is not taken from a call");
+        let error = Error::new(ErrorKind::Unsupported, "rootfs.registry.caCertsPath cannot be set in a call");
         return Err(Failure::from(error).with_hint(
-            "Leave it out; who runs the daemon names authorities in its configuration: images.ca_files.",
+            "Omit it; the daemon's operator sets authorities in its configuration: images.ca_files.",
         ));
     }
     let (username, password) = match registry.auth {

@@ -28,7 +28,7 @@ pub(super) fn tools() -> Vec<Tool> {
     tools! { Lifecycle;
         // With lifecycle.replace, a sandbox of the same name is removed.
         "sandbox_create", "Create sandbox", DESTROYS_MORE, create, core:
-            "Create a sandbox and return when it runs; it lives until removed or expired. All fields: resource warren://schemas/sandbox-create.";
+            "Create a sandbox and return once it runs; it lives until removed or expired. All fields: resource warren://schemas/sandbox-create.";
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Ensured, Fai
     });
     making.await.unwrap_or_else(|error| {
         Err(Failure::from(
-            Error::new(ErrorKind::Internal, "making the sandbox ended too early").with_source(error),
+            Error::new(ErrorKind::Internal, "creating the sandbox stopped unexpectedly").with_source(error),
         ))
     })
 }
@@ -123,7 +123,7 @@ fn why_not(error: Error, reports: &[(usize, Report)]) -> Failure {
         }
         failure.or_hint(
             ErrorKind::AlreadyExists,
-            "Choose another name, or set lifecycle.replace: true to remove the one that has it.",
+            "Choose another name, or set lifecycle.replace: true to replace the existing sandbox.",
         )
     })
 }

@@ -78,7 +78,7 @@ fn check_disk(place: &str, mount: &Mount) -> Result<(), Failure> {
             let shown: String = other.chars().take(32).collect();
             refused(
                 format!("{place}.fstype {shown:?} is not supported: sandboxes mount ext4"),
-                "Make the file system with mkfs.ext4, or use a volume.",
+                "Create the file system with mkfs.ext4, or use a volume.",
             )
         }
     }
@@ -96,7 +96,7 @@ fn warning(place: &str, mount: &Mount) -> Option<String> {
     .into_iter()
     .filter_map(|(field, is_given)| is_given.then_some(field))
     .collect();
-    (!ignored.is_empty()).then(|| format!("{place}: without effect here: {}.", ignored.join(", ")))
+    (!ignored.is_empty()).then(|| format!("{place}: these have no effect here: {}.", ignored.join(", ")))
 }
 
 /// Lets the policy decide over what lies on the host, by descriptor, and notes which file it decided over.

@@ -92,6 +92,6 @@ async fn open_one(call: &Call, path: &Path, wants_directory: bool) -> Result<hos
 
 /// What a failure to read at the host is told as.
 pub(super) fn at_place(index: usize, failure: Failure) -> Failure {
-    let message = format!("patches[{index}] failed, so the sandbox was not made: {}", failure.message);
+    let message = format!("patches[{index}] failed, so the sandbox was not created: {}", failure.message);
     Failure { message, ..failure }
 }

@@ -101,8 +101,8 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
     Ok(Prepared { spec, warnings, replace: replace(&lifecycle), registry: ground.registry })
 }
 
-const NO_SECRETS: &str = "Leave it out. What is given in env instead can be read by everything inside.";
-const NO_NETWORK: &str = "Leave it out; sandboxes have no network in this version.";
+const NO_SECRETS: &str = "Omit it. Values in env can be read by every program inside.";
+const NO_NETWORK: &str = "Omit it; sandboxes have no network in this version.";
 
 fn refuse_list<T>(field: &str, given: Option<&Vec<T>>, hint: &str) -> Result<(), Failure> {
     refuse_if(field, given.is_some_and(|items| !items.is_empty()), hint)
@@ -146,10 +146,11 @@ fn lifecycle_warnings(lifecycle: &Lifecycle) -> Vec<String> {
     .collect();
     let mut warnings = Vec::new();
     if !ignored.is_empty() {
-        warnings.push(format!("Without effect here: {}.", ignored.join(", ")));
+        warnings.push(format!("These have no effect here: {}.", ignored.join(", ")));
     }
     if lifecycle.detached == Some(false) {
-        warnings.push("A sandbox outlives the connection that made it; maxDuration ends it.".to_owned());
+        warnings
+            .push("A sandbox outlives the connection that created it; set maxDuration to end it.".to_owned());
     }
     warnings
 }
@@ -180,7 +181,7 @@ fn rlimits(given: &[RlimitField], limits: &mut Limits) -> Result<(Vec<Rlimit>, V
             let pids = u32::try_from(limit.hard.min(MAX_PIDS)).unwrap_or(u32::MAX);
             limits.pids = Some(pids);
             warnings.push(format!(
-                "process.rlimits nproc is held as the limit of processes of the whole sandbox: {pids}."
+                "process.rlimits nproc applies to all processes of the sandbox together: {pids}."
             ));
         } else {
             held.retain(|other: &Rlimit| other.resource != limit.resource);
@@ -213,9 +214,9 @@ fn hostname(text: Option<&str>) -> Result<Option<SandboxName>, Failure> {
     let Some(text) = text else { return Ok(None) };
     text.parse().map(Some).map_err(|_of_sandboxes: sandbox::InvalidName| {
         let shown: String = text.chars().take(80).collect();
-        Failure::invalid(format!("the hostname {shown:?} is not one that a sandbox can have")).with_hint(
-            "A hostname has at most 63 letters, digits, '-', '_' and '.', and begins with a letter or digit; \
-             without one it is the sandbox's name.",
+        Failure::invalid(format!("{shown:?} is not a valid hostname for a sandbox")).with_hint(
+            "A hostname has at most 63 letters, digits, '-', '_' and '.', and starts with a letter or digit; \
+             the default is the sandbox's name.",
         )
     })
 }

@@ -149,7 +149,7 @@ async fn what_is_wrong_is_refused_with_its_place_and_makes_nothing() {
         (json!({ "lifecycle": { "onExpiry": "explode" } }), "explode"),
         (json!({ "entrypoint": [""] }), "entrypoint"),
         (json!({ "process": { "init": { "path": "" } } }), "init"),
-        (json!({ "process": { "init": { "path": "/no/such" } } }), "init could not be started"),
+        (json!({ "process": { "init": { "path": "/no/such" } } }), "could not start init"),
         (
             json!({ "mounts": [{ "kind": "bind", "guestPath": "/x" }] }),
             "mounts[0]: a bind mount needs hostPath",

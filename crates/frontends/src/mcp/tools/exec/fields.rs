@@ -125,7 +125,7 @@ pub(crate) fn time_limit(
         (Some(millis), _) => Some(Duration::from_millis(millis)),
         (None, Some(0.0)) => None,
         (None, Some(seconds)) => Some(Duration::try_from_secs_f64(seconds).map_err(|error| {
-            Failure::invalid(format!("timeout: {seconds} seconds is no time limit: {error}"))
+            Failure::invalid(format!("timeout: {seconds} seconds is not a valid time limit: {error}"))
                 .with_hint("Give seconds, or milliseconds as timeoutMs; 0 means none.")
         })?),
         (None, None) => default,

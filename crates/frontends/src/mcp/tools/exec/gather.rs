@@ -34,7 +34,7 @@ impl Gathered {
         let Entry { number, at_ms, body } = match entry {
             Ok(entry) => entry,
             Err(error) => {
-                return self.warnings.push(format!("part of the output cannot be read: {error}"));
+                return self.warnings.push(format!("could not read part of the output: {error}"));
             }
         };
         match body {
@@ -46,7 +46,7 @@ impl Gathered {
             EntryBody::Stdin(_) | EntryBody::Closed => {}
             EntryBody::Trimmed { from } => {
                 let n = number - from + 1;
-                self.warnings.push(format!("{n} pieces of output are gone: the sandbox's log was full."));
+                self.warnings.push(format!("{n} pieces of output were dropped: the sandbox's log was full."));
             }
         }
     }

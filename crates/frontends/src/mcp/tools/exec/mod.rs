@@ -185,24 +185,25 @@ pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> T
             let failure = Failure::new(ErrorKind::Cancelled.as_str(), message).with_details(json!(result));
             return Err(match is_removed {
                 true => failure,
-                false => failure
-                    .with_hint(format!("sandbox_exec_poll with execSessionId {exec} reads what it printed.")),
+                false => failure.with_hint(format!(
+                    "Call sandbox_exec_poll with execSessionId {exec} to read its output."
+                )),
             });
         }
         RunEnd::Overdue | RunEnd::Left => {
             let failure = Failure::new(
                 ErrorKind::TimedOut.as_str(),
-                format!("exec {exec} is past its time limit and its sandbox does not say how it ended"),
+                format!("exec {exec} exceeded its time limit, and its sandbox did not report how it ended"),
             );
             return Err(failure
-                .with_hint("Call sandbox_status: a paused sandbox ends commands when it is resumed.")
+                .with_hint("Call sandbox_status: a paused sandbox ends commands only when it is resumed.")
                 .with_details(json!(result)));
         }
     }
     if result.timed_out {
         let limit = limit.map_or(0, |limit| limit.as_millis());
         warnings.push(format!(
-            "The command was killed at its time limit of {limit} ms. Give a larger timeoutMs, or use sandbox_exec_start."
+            "The command was killed at its time limit of {limit} ms. Set a larger timeoutMs, or use sandbox_exec_start."
         ));
     }
     match fail_as {
@@ -227,9 +228,9 @@ fn failed(result: &ExecResult, truncated: &[Truncated], what: &str) -> Failure {
         None => format!("{what} exited with status {}", result.exit_code),
     };
     let hint = if result.timed_out {
-        "Give a larger timeoutMs, or start it with sandbox_exec_start and read it with sandbox_exec_poll."
+        "Set a larger timeoutMs, or start it with sandbox_exec_start and read it with sandbox_exec_poll."
     } else {
-        "Look at details.stderr, correct the command and call again."
+        "Check details.stderr, correct the command and call again."
     };
     Failure::new(EXEC_FAILED, message).with_hint(hint).with_details(details)
 }
@@ -243,9 +244,13 @@ fn render(
     let is_removed = terms.is_removed;
     let exec = &terms.exec.id;
     let rest = |cursor: u64| match is_removed {
-        true => "The rest went with the sandbox. Call again with a larger maxBytes, or with keep: true."
-            .to_owned(),
-        false => format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read on."),
+        true => {
+            "The rest was removed with the sandbox. Call again with a larger maxBytes, or with keep: true."
+                .to_owned()
+        }
+        false => {
+            format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read more.")
+        }
     };
     let stdout = gathered.stdout.finish("stdout", rest);
     let mut stderr = gathered.stderr.finish("stderr", rest);
@@ -288,7 +293,7 @@ fn not_text(exec: &ExecId, is_removed: bool) -> String {
         false => format!("Call sandbox_exec_poll with execSessionId {exec}"),
     };
     format!(
-        "Some output is not valid UTF-8: bytes that are no text are shown as \u{FFFD}. \
+        "Some output is not valid UTF-8: invalid bytes are shown as \u{FFFD}. \
          {exact} and encoding \"base64\" for the exact bytes."
     )
 }
@@ -299,7 +304,7 @@ pub(crate) fn line_as_program(program: &str, outcome: Option<&ExecOutcome>) -> O
     (is_not_found && program.contains(char::is_whitespace)).then(|| {
         let shown: String = program.chars().take(64).collect();
         format!(
-            "There is no program called {shown:?}. For a shell line use sandbox_shell; otherwise put the words into args."
+            "There is no program called {shown:?}. For a shell command line use sandbox_shell; otherwise pass arguments in args."
         )
     })
 }

@@ -239,7 +239,7 @@ async fn a_sandbox_that_cannot_run_it_says_which_tool_leads_on() {
     client.data("sandbox_exec_start", json!({ "name": "box", "command": "sleep", "args": ["1000"] })).await;
     client.data("sandbox_drain", json!({ "name": "box" })).await;
     let draining = hint("sandbox_exec", exec.clone()).await;
-    assert_eq!(draining, "Wait with sandbox_wait, then sandbox_start, or use another sandbox.");
+    assert_eq!(draining, "Call sandbox_wait, then sandbox_start, or use another sandbox.");
     client.data("sandbox_stop", json!({ "name": "box", "force": true })).await;
     assert!(hint("sandbox_exec", exec).await.contains("startIfStopped"));
     for (tool, arguments) in [

@@ -10,13 +10,13 @@ use crate::mcp::{Answer, Call, Failure, Tool, ToolResult};
 
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
-        "sandbox_fs_mkdir", "Make a directory", SETS, mkdir:
-            "Make a directory in a sandbox, with those above it that are missing.";
+        "sandbox_fs_mkdir", "Create a directory", SETS, mkdir:
+            "Create a directory in a sandbox, with missing parents.";
         "sandbox_fs_remove", "Remove a path", DESTROYS, remove:
             "Remove a file, or a directory with everything in it, from a sandbox.";
         // With replace, what was there is gone.
         "sandbox_fs_rename", "Rename a path", DESTROYS_MORE, rename:
-            "Move a file or directory within a sandbox. What is at the new path stays, unless replace is set.";
+            "Move a file or directory within a sandbox. Fails if the new path exists, unless replace is set.";
     }
 }
 
@@ -59,7 +59,7 @@ impl RemoveKind {
         }
         let what = if self == Self::Dir { "not a directory" } else { "a directory" };
         Err(Failure::from(Error::new(ErrorKind::WrongState, format!("{} is {what}", entry.path)))
-            .with_hint("Leave kind out to remove it whatever it is."))
+            .with_hint("Omit kind to remove it whatever it is."))
     }
 }
 
@@ -103,7 +103,7 @@ struct RenameArguments {
     name: String,
     from: String,
     to: String,
-    /// Put it in the place of what is there.
+    /// Replace what exists there.
     replace: Option<bool>,
 }
 
@@ -120,7 +120,7 @@ async fn rename(call: Call, arguments: RenameArguments) -> ToolResult<Renamed> {
     let renamed = call.engine().rename_path(&call.who, &which, &from, &to, replace.unwrap_or(false)).await;
     renamed.map_err(|error| {
         not_moved(error, &from, &to)
-            .or_hint(ErrorKind::AlreadyExists, "Set replace to put it in the place of what is there.")
+            .or_hint(ErrorKind::AlreadyExists, "Set replace to replace what exists there.")
     })?;
     Ok(Answer::new(Renamed { from, to, renamed: true }))
 }

@@ -106,12 +106,12 @@ async fn copy_tree(
 ) -> Result<Option<u64>, Failure> {
     let engine = call.engine();
     let Some(base) = from.trim_end_matches('/').rsplit('/').next().filter(|base| !base.is_empty()) else {
-        return Err(Failure::invalid("the whole file system cannot be copied to another sandbox")
-            .with_hint("Copy the directories that matter."));
+        return Err(Failure::invalid("cannot copy the whole file system to another sandbox")
+            .with_hint("Copy the directories that you need."));
     };
     if matches!(base, "." | "..") {
         return Err(Failure::invalid(format!("{from} does not end with a name"))
-            .with_hint("Write the path of the directory out."));
+            .with_hint("Give the full path of the directory."));
     }
     match engine.stat(&call.who, target, to, false).await {
         Ok(_) => {

@@ -28,7 +28,7 @@ const LIKENESS: f64 = 0.5;
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
         "sandbox_fs_edit", "Edit a file", DESTROYS_MORE, edit, core:
-            "Replace exact texts in a file of a sandbox, all or none, and get the diff. \
+            "Replace exact texts in a file in a sandbox, all or none, and get the diff. \
              Each oldText must occur exactly once.";
     }
 }
@@ -38,10 +38,10 @@ pub(super) fn tools() -> Vec<Tool> {
 struct EditArguments {
     name: String,
     path: String,
-    /// [{oldText, newText, replaceAll?}], made in this order.
+    /// [{oldText, newText, replaceAll?}], applied in this order.
     #[schemars(length(min = 1))]
     edits: Vec<Edit>,
-    /// Only tell what would change.
+    /// Only show what would change.
     dry_run: Option<bool>,
 }
 
@@ -69,7 +69,7 @@ async fn edit(call: Call, arguments: EditArguments) -> ToolResult<Edited> {
     let path = arguments.path;
     if arguments.edits.len() > MAX_EDITS {
         let n_edits = arguments.edits.len();
-        return Err(Failure::invalid(format!("{n_edits} edits are more than {MAX_EDITS}"))
+        return Err(Failure::invalid(format!("{n_edits} edits were given; the limit is {MAX_EDITS}"))
             .with_hint("Make them in several calls."));
     }
     let (entry, old) = read(&call, &which, &path).await?;
@@ -82,7 +82,7 @@ async fn edit(call: Call, arguments: EditArguments) -> ToolResult<Edited> {
     }
     let shown = path.clone();
     let diff = tokio::task::spawn_blocking(move || diff(&shown, &old, &new)).await.map_err(|error| {
-        Failure::from(Error::new(ErrorKind::Internal, "the diff could not be made").with_source(error))
+        Failure::from(Error::new(ErrorKind::Internal, "could not compute the diff").with_source(error))
     })?;
     let (text, cut) = shortened(diff.text, call.max_bytes(None), &path);
     let edited = Edited {
@@ -100,12 +100,12 @@ async fn read(call: &Call, which: &SandboxRef, path: &str) -> Result<(FileEntry,
     let read = read_up_to(call, which, path, 0, MAX_FILE_BYTES).await;
     let (entry, bytes, is_cut) = read.map_err(explained)?;
     if is_cut {
-        let message = format!("{path} has {} bytes; at most {MAX_FILE_BYTES} can be edited", entry.size);
+        let message = format!("{path} has {} bytes; the limit for edits is {MAX_FILE_BYTES}", entry.size);
         return Err(Failure::from(Error::new(ErrorKind::LimitReached, message))
-            .with_hint("Edit it inside with sandbox_exec, such as with sed."));
+            .with_hint("Edit it with a program in the sandbox, such as sed, through sandbox_exec."));
     }
     let text = String::from_utf8(bytes).map_err(|_not_text| {
-        let message = format!("{path} is not text in UTF-8");
+        let message = format!("{path} is not UTF-8 text");
         Failure::from(Error::new(ErrorKind::WrongState, message)).with_hint(
             "Read it with sandbox_fs_read and encoding base64, and write it with sandbox_fs_write.",
         )
@@ -125,7 +125,7 @@ async fn write(
     let engine = call.engine();
     let now = engine.stat(&call.who, which, path, true).await.map_err(explained)?;
     if (now.size, now.modified_at_ms) != (read.size, read.modified_at_ms) {
-        let message = format!("{path} was changed by something else while it was edited");
+        let message = format!("{path} was changed by another program during the edit");
         let mut failure = Failure::from(Error::new(ErrorKind::WrongState, message))
             .with_hint("Read it again with sandbox_fs_read and repeat the edit.");
         failure.retryable = true;
@@ -155,14 +155,14 @@ fn apply(path: &str, old: &str, edits: &[Edit]) -> Result<(String, u64), Failure
             let message = format!("{which} has an empty oldText");
             return Err(refuse(
                 message,
-                "Give the text to replace; sandbox_fs_write writes whole files.",
+                "Give the text to replace, or use sandbox_fs_write to write the whole file.",
                 0,
                 vec![],
             ));
         }
         if edit.old_text == edit.new_text {
             let message = format!("{which} changes nothing: oldText and newText are the same");
-            return Err(refuse(message, "Leave it out.", 0, vec![]));
+            return Err(refuse(message, "Omit it.", 0, vec![]));
         }
         let n = text.matches(&edit.old_text).count();
         match n {
@@ -176,14 +176,14 @@ fn apply(path: &str, old: &str, edits: &[Edit]) -> Result<(String, u64), Failure
             n => {
                 let lines = occurrences(&text, &edit.old_text);
                 let message = format!("{which}: oldText occurs {n} times in {path}{}", named(&lines));
-                let hint = "Take more of what stands around it into oldText, or set replaceAll.";
+                let hint = "Include more of the surrounding text in oldText, or set replaceAll.";
                 return Err(refuse(message, hint, n, lines));
             }
         }
         let n_bytes = text.len() + n * edit.new_text.len();
         if n_bytes > 2 * MAX_FILE_BYTES {
             let message = format!("{which} would make {path} larger than {} bytes", 2 * MAX_FILE_BYTES);
-            return Err(refuse(message, "Replace less at once.", n, vec![]));
+            return Err(refuse(message, "Replace less text at once.", n, vec![]));
         }
         text = text.replace(&edit.old_text, &edit.new_text);
         n_replaced += n as u64;
@@ -242,10 +242,10 @@ fn nearest(text: &str, wanted: &str) -> Vec<MatchedLine> {
 fn missing_hint(text: &str, wanted: &str) -> &'static str {
     let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     if text.contains('\r') && text.replace("\r\n", "\n").contains(&wanted.replace("\r\n", "\n")) {
-        return "Its lines end with \\r\\n; write them so in oldText and newText.";
+        return "Its lines end with \\r\\n; use the same in oldText and newText.";
     }
     if squeezed(text).contains(&squeezed(wanted)) {
-        return "It differs in spaces, tabs or line ends only; copy the text exactly from sandbox_fs_read.";
+        return "It differs only in spaces, tabs or line ends; copy the text exactly from sandbox_fs_read.";
     }
     "Read the file with sandbox_fs_read and copy the text exactly, with its spaces."
 }

@@ -19,10 +19,10 @@ pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
         // Not harmless: files at the new path are replaced.
         "sandbox_fs_copy_from_host", "Copy from the host", DESTROYS, from_host:
-            "Copy a file or directory of the host into a sandbox. Only beneath host paths that were allowed.";
+            "Copy a file or directory from the host into a sandbox. Only from allowed host paths.";
         // Not harmless: files at the new path are replaced.
         "sandbox_fs_copy_to_host", "Copy to the host", DESTROYS, to_host:
-            "Copy a file or directory of a sandbox to the host. Only beneath host paths that were allowed for writing.";
+            "Copy a file or directory from a sandbox to the host. Only to host paths that are allowed for writing.";
     }
 }
 
@@ -64,7 +64,7 @@ fn answer(copied: hostfs::Copied, guest_path: String) -> Answer<Copied> {
 }
 
 fn cancelled() -> Failure {
-    explained(Error::new(ErrorKind::Cancelled, "the copy was given up; a part of it may be there"))
+    explained(Error::new(ErrorKind::Cancelled, "the copy was cancelled; part of it may exist"))
 }
 
 async fn from_host(call: Call, arguments: CopyArguments) -> ToolResult<Copied> {

@@ -214,7 +214,7 @@ async fn what_may_be_read_may_not_be_written() {
     fs::write(host.at("allowed/a"), "1").unwrap();
     host.client.data("sandbox_fs_copy_from_host", host.arguments("allowed/a", "/in")).await;
     let error = host.denied("sandbox_fs_copy_to_host", "allowed/a").await;
-    assert!(error["message"].as_str().unwrap().ends_with("may be read only"), "{error}");
+    assert!(error["message"].as_str().unwrap().ends_with("is allowed for reading only"), "{error}");
     assert_eq!(fs::read_to_string(host.at("allowed/a")).unwrap(), "1");
 }
 
@@ -240,7 +240,7 @@ async fn the_innermost_root_decides_what_may_be_done() {
         for path in ["allowed/inner/a", "allowed/inner/new", "allowed/x/../inner/new", "allowed/inner"] {
             let denied = host.arguments(path, "/in");
             let error = client.error("sandbox_fs_copy_to_host", denied, "host_path_denied").await;
-            assert!(error["message"].as_str().unwrap().ends_with("may be read only"), "{error}");
+            assert!(error["message"].as_str().unwrap().ends_with("is allowed for reading only"), "{error}");
         }
         for path in ["allowed/b", "allowed/inner/drafts/b"] {
             client.data("sandbox_fs_copy_to_host", host.arguments(path, "/in")).await;

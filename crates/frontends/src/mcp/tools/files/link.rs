@@ -15,7 +15,7 @@ const MAX_TTL_SECONDS: u64 = MAX_LINK_TTL.as_secs();
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
         "sandbox_fs_link", "Link to a file", FOLLOWS, link:
-            "Make a signed link to a file of a sandbox, which a browser opens without a key until it expires.";
+            "Create a signed link to a file in a sandbox, which a browser can open without a key until it expires.";
     }
 }
 
@@ -42,7 +42,7 @@ async fn link(call: Call, arguments: LinkArguments) -> ToolResult<Link> {
     let entry = call.engine().stat(&call.who, &which, &path, true).await.map_err(explained)?;
     if entry.kind != FileKind::File {
         return Err(Failure::new(ErrorKind::WrongState.as_str(), format!("{path} is not a file"))
-            .with_hint("Call sandbox_fs_list to see which files there are."));
+            .with_hint("Call sandbox_fs_list to see which files exist."));
     }
     let sandbox = call.engine().sandbox(&call.who, &which).await?.id;
     let ttl = ttl_seconds.map(Duration::from_secs);

@@ -15,10 +15,10 @@ pub(in crate::mcp::tools) const MAX_LIMIT: u32 = 10_000;
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
         "sandbox_fs_list", "List a directory", READS, list, core:
-            "List a directory of a sandbox, or everything beneath it with recursive.";
-        "sandbox_fs_stat", "Look at a path", READS, stat:
-            "Tell what is at a path of a sandbox: kind, size, mode, owner and times.";
-        "sandbox_fs_exists", "Check a path", READS, exists: "Tell whether something is at a path of a sandbox.";
+            "List a directory in a sandbox, or everything below it with recursive.";
+        "sandbox_fs_stat", "Stat a path", READS, stat:
+            "Get the kind, size, mode, owner and times of a path in a sandbox.";
+        "sandbox_fs_exists", "Check a path", READS, exists: "Check whether a path exists in a sandbox.";
     }
 }
 
@@ -69,8 +69,8 @@ pub(in crate::mcp::tools) fn listed_entries(found: Listing) -> Answer<Vec<FsEntr
     let answer = Answer::new(found.entries.into_iter().map(FsEntry::from).collect());
     answer.warn_all(found.truncated.then(|| {
         format!(
-            "Only the first {n_entries} entries are listed, for there are more or listing them took too long: ask for \
-             a directory further down, or for a larger limit (at most {MAX_LIMIT})."
+            "Only the first {n_entries} entries are listed: there are more, or listing them took too long. List a \
+             subdirectory, or set a larger limit (at most {MAX_LIMIT})."
         )
     }))
 }
@@ -79,7 +79,7 @@ pub(in crate::mcp::tools) fn listed_entries(found: Listing) -> Answer<Vec<FsEntr
 pub(in crate::mcp::tools) struct StatArguments {
     pub(in crate::mcp::tools) name: String,
     pub(in crate::mcp::tools) path: String,
-    /// What a symlink leads to, instead of the link.
+    /// Follow a symlink to its target.
     pub(in crate::mcp::tools) follow: Option<bool>,
 }
 
@@ -89,10 +89,10 @@ pub(in crate::mcp::tools) struct FsMeta {
     kind: Kind,
     size: u64,
     mode: u32,
-    /// Nobody has the right to write to it.
+    /// No user has write permission.
     readonly: bool,
     modified: String,
-    /// Not known here.
+    /// Unknown here.
     created: Nullable<String>,
     uid: u32,
     gid: u32,

@@ -69,7 +69,7 @@ impl Encoding {
             Self::Utf8 => Ok(content.into_bytes()),
             Self::Base64 => from_base64(&content).map_err(|error| {
                 Failure::invalid(format!("content is not base64: {error}"))
-                    .with_hint("Encode the bytes again, or leave encoding out for text.")
+                    .with_hint("Encode the bytes again, or omit encoding for text.")
             }),
         }
     }
@@ -138,8 +138,8 @@ pub(super) fn explained_by(tools: &str, error: Error) -> Failure {
     if has_next {
         return failure;
     }
-    let list = format!("Call {tools}_list on the directory above to see what is there.");
-    let stat = format!("Call {tools}_stat to see what is at that path.");
+    let list = format!("Call {tools}_list on the parent directory to see what exists.");
+    let stat = format!("Call {tools}_stat to see what exists at that path.");
     failure.or_hint(ErrorKind::NotFound, &list).or_hint(ErrorKind::WrongState, &stat)
 }
 

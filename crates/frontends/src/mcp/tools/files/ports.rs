@@ -26,7 +26,7 @@ const LISTEN: &str = "0A";
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Network;
         "sandbox_ports", "List listening ports", READS, ports:
-            "List the TCP ports that something listens on inside a sandbox, with the process where it is known.";
+            "List the listening TCP ports in a sandbox, with the process if known.";
     }
 }
 
@@ -77,7 +77,7 @@ async fn ports(call: Call, arguments: PortsArguments) -> ToolResult<Ports> {
     if n_tables == 0 {
         let message = format!("{} has no /proc/net/tcp to read", arguments.name);
         return Err(Failure::from(Error::new(ErrorKind::Unsupported, message))
-            .with_hint("Ask inside with sandbox_exec, such as with ss -ltn."));
+            .with_hint("Run a program such as ss -ltn with sandbox_exec."));
     }
     ports.sort_by(|one, other| (one.port, &one.address).cmp(&(other.port, &other.address)));
     ports.truncate(MAX_PORTS);

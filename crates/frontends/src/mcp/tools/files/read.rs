@@ -19,7 +19,7 @@ const MAX_SCANNED_BYTES: u64 = 256 * 1024 * 1024;
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
         "sandbox_fs_read", "Read a file", READS, read, core:
-            "Read a file of a sandbox: all of it, bytes from an offset, or a range of lines.";
+            "Read a file in a sandbox: all of it, bytes from an offset, or a range of lines.";
     }
 }
 
@@ -61,11 +61,13 @@ async fn read(call: Call, arguments: ReadArguments) -> ToolResult<Read> {
     let by_lines = arguments.start_line.is_some() || arguments.end_line.is_some();
     let by_bytes = arguments.offset.is_some() || arguments.length.is_some();
     match (by_lines, by_bytes) {
-        (true, true) => Err(Failure::invalid("offset and length cannot go with startLine and endLine")
-            .with_hint("Ask for bytes or for lines.")),
+        (true, true) => {
+            Err(Failure::invalid("offset and length cannot be combined with startLine and endLine")
+                .with_hint("Ask for bytes or for lines."))
+        }
         (true, false) if arguments.encoding == Some(Encoding::Base64) => {
             Err(Failure::invalid("lines cannot be read as base64")
-                .with_hint("Ask for offset and length, or leave encoding out."))
+                .with_hint("Use offset and length, or omit encoding."))
         }
         (true, false) => read_lines(&call, &which, arguments).await,
         (false, _) => read_bytes(&call, &which, arguments).await,
@@ -113,7 +115,7 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
 }
 
 pub(in crate::mcp::tools) fn not_text() -> String {
-    "The content is not valid UTF-8: bytes that are no text are shown as \u{FFFD}. \
+    "The content is not valid UTF-8: invalid bytes are shown as \u{FFFD}. \
      Read with encoding base64 for the exact bytes."
         .to_owned()
 }
@@ -212,7 +214,7 @@ fn past_the_end(first: u64, total: Option<u64>) -> String {
 fn too_long() -> Error {
     Error::new(
         ErrorKind::LimitReached,
-        format!("lines are looked for in the first {MAX_SCANNED_BYTES} bytes"),
+        format!("only the first {MAX_SCANNED_BYTES} bytes are searched for lines"),
     )
     .with_hint("Read by offset and length, or search with sandbox_fs_search.")
 }

@@ -22,7 +22,7 @@ const MAX_LINE_CHARS: usize = 512;
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
         "sandbox_fs_search", "Search files", READS, search:
-            "Find files of a sandbox by name (glob), lines by content (grep), or lines in files of a name (both).";
+            "Find files in a sandbox by name (glob), lines by content (grep), or lines in files with a name (both).";
     }
 }
 
@@ -74,12 +74,12 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<SearchResu
     let root = arguments.path.as_deref().unwrap_or("/");
     let found = match (&arguments.glob, &arguments.grep) {
         (None, None) => {
-            return Err(Failure::invalid("neither glob nor grep is given")
+            return Err(Failure::invalid("glob or grep is required")
                 .with_hint("Give glob to find files by name, grep to find lines, or both."));
         }
         (Some(_), Some(_)) if arguments.include.is_some() => {
             return Err(
-                Failure::invalid("glob and include mean the same beside grep").with_hint("Give one of them.")
+                Failure::invalid("with grep, glob and include mean the same").with_hint("Give one of them.")
             );
         }
         (Some(glob), None) => {
@@ -102,7 +102,7 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<SearchResu
             let found = found.map_err(|error| {
                 explained(error).or_hint(
                     ErrorKind::InvalidRequest,
-                    "Set literal: true to look for it as plain text, or correct the expression.",
+                    "Set literal: true to search for plain text, or correct the expression.",
                 )
             })?;
             let matches = with_context(&call, &which, found.matches, arguments.context.unwrap_or(0)).await;
@@ -112,8 +112,8 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<SearchResu
     let is_cut = found.truncated;
     Ok(Answer::new(found).warn_all(is_cut.then(|| {
         format!(
-            "There is more than is shown, or the search took too long: search a directory further down, narrow the \
-             pattern, or ask for a larger limit (at most {MAX_LIMIT})."
+            "The result is incomplete: too many matches, or the search took too long. Search a subdirectory, narrow the \
+             pattern, or set a larger limit (at most {MAX_LIMIT})."
         )
     })))
 }

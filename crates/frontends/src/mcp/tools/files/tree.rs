@@ -24,8 +24,8 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
-        "sandbox_fs_tree", "Draw a directory tree", READS, tree:
-            "Show what is beneath a directory of a sandbox as a text tree with sizes.";
+        "sandbox_fs_tree", "Show a directory tree", READS, tree:
+            "Show a directory in a sandbox as a text tree with sizes.";
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
         // It replaces what is there, and appending twice is not the same as once.
         "sandbox_fs_write", "Write a file", DESTROYS_MORE, write, core:
-            "Write a file of a sandbox, making missing directories. Replaces it whole, unless append or createNew is set.";
+            "Write a file in a sandbox, creating missing directories. Replaces the file, unless append or createNew is set.";
     }
 }
 
@@ -24,7 +24,7 @@ struct WriteArguments {
     content: String,
     encoding: Option<Encoding>,
     append: Option<bool>,
-    /// Refuse when something is there.
+    /// Fail if the path exists.
     create_new: Option<bool>,
     /// Octal, such as 755.
     mode: Option<String>,
@@ -57,7 +57,7 @@ async fn write(call: Call, arguments: WriteArguments) -> ToolResult<Written> {
     let path = arguments.path;
     let written = engine.write_file(&call.who, &which, &path, options, bytes).await.map_err(|error| {
         explained(error)
-            .or_hint(ErrorKind::AlreadyExists, "Leave createNew out to replace it, or write to another path.")
+            .or_hint(ErrorKind::AlreadyExists, "Omit createNew to replace it, or write to another path.")
     })?;
     if let Some(permissions) = permissions.filter(|_| mode != WriteMode::CreateNew) {
         // A file that was there keeps its own bits when it is written.

@@ -42,7 +42,7 @@ pub(super) async fn load(call: Call, arguments: LoadArguments) -> ToolResult<Loa
     let details = waiting(&call, work).await.map_err(|failure| {
         failure.or_hint(
             ErrorKind::Unsupported,
-            "Give an archive by docker save, skopeo or image_save; image_import takes the tar of a root file system.",
+            "Use an archive from docker save, skopeo or image_save; image_import takes the tar of a root file system.",
         )
     })?;
     let images = details.iter().flat_map(|detail| ImageHandle::all(&detail.summary)).collect();
@@ -99,7 +99,7 @@ pub(super) async fn save(call: Call, arguments: SaveArguments) -> ToolResult<Sav
 pub(super) struct ImportArguments {
     /// Host path of the tar, compressed or not, or of a directory
     path: String,
-    /// What to call the image
+    /// Name of the image
     reference: String,
     config: Option<ImageConfig>,
     /// Default this machine's
@@ -126,14 +126,14 @@ pub(super) async fn import(call: Call, arguments: ImportArguments) -> ToolResult
 /// Works, tells a caller who wants to know that it does, and ends with a caller who cancels.
 async fn waiting<T>(call: &Call, work: impl Future<Output = sandbox::Result<T>>) -> Result<T, Failure> {
     let cancelled =
-        || Failure::from(Error::new(ErrorKind::Cancelled, "it was given up; nothing was changed"));
+        || Failure::from(Error::new(ErrorKind::Cancelled, "the call was cancelled; nothing was changed"));
     let done = call.cancelled.run_until_cancelled(while_waiting(call, None, work)).await;
     done.ok_or_else(cancelled)?.map_err(|error| {
         let is_archive = error.kind() == ErrorKind::InvalidRequest;
         let failure = Failure::from(error);
         if is_archive && failure.hint.is_none() {
             return failure
-                .with_hint("Check that the path is an archive by docker save, skopeo or warren save.");
+                .with_hint("Check that the path is an archive from docker save, skopeo or warren save.");
         }
         failure
     })

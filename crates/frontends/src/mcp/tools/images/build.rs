@@ -25,7 +25,7 @@ pub(super) struct BuildArguments {
     context_path: String,
     /// Path in the context, or the text itself; default Dockerfile
     dockerfile: Option<String>,
-    /// What to call the image
+    /// Name of the image
     tag: Option<String>,
     /// Several names
     tags: Option<Vec<String>>,
@@ -33,11 +33,11 @@ pub(super) struct BuildArguments {
     build_args: Option<BTreeMap<String, String>>,
     /// Stage to build; default the last
     target: Option<String>,
-    /// Make every layer anew
+    /// Do not use cached layers
     no_cache: Option<bool>,
     /// Default this machine's
     platform: Option<String>,
-    /// For RUN: default reaches package indexes (pip, npm, apt), none nothing
+    /// For RUN: default reaches package indexes (pip, npm, apt); none reaches nothing
     network: Option<String>,
     /// Default 3600
     timeout_seconds: Option<u64>,
@@ -51,7 +51,7 @@ pub(super) struct Built {
     steps: usize,
     /// Of those, how many layers an earlier build had made
     cached: usize,
-    /// The end of what commands printed
+    /// The end of the commands' output
     output: String,
     built: bool,
 }
@@ -73,9 +73,9 @@ pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<B
             Some(event) = events.recv() => progress.take(event).await,
             ended = &mut work => break ended,
             () = call.cancelled.cancelled() => {
-                let error = Error::new(ErrorKind::Cancelled, "the build was given up");
+                let error = Error::new(ErrorKind::Cancelled, "the build was cancelled");
                 return Err(Failure::from(error)
-                    .with_hint("Call image_build again to go on: layers that were made are kept."));
+                    .with_hint("Call image_build again to continue; finished layers are kept."));
             }
             _facts = news => {
                 next_look = Instant::now() + PROGRESS_EVERY;

@@ -17,7 +17,7 @@ const MAX_NAMED: usize = 256;
 pub(super) struct TagArguments {
     /// Name or digest of an image that is here
     reference: String,
-    /// The further name
+    /// The new name
     target: String,
 }
 
@@ -39,7 +39,7 @@ pub(super) async fn tag(call: Call, arguments: TagArguments) -> ToolResult<Tagge
 pub(super) struct RemoveArguments {
     reference: Option<String>,
     references: Option<Vec<String>>,
-    /// Also while it is used; then its files go with the last user
+    /// Even if in use; its files are deleted with the last user
     force: Option<bool>,
     /// Needed with force
     confirm: Option<bool>,
@@ -94,7 +94,7 @@ fn confirmed(call: &Call, confirm: Option<bool>, deed: &str) -> Result<(), Failu
     }
     let tool = deed.split(' ').next().unwrap_or(deed);
     Err(Failure::new(DANGEROUS_OPERATION_DISABLED, format!("{deed} requires confirm: true"))
-        .with_hint(format!("Call image_list to see what is meant, then {tool} with confirm: true.")))
+        .with_hint(format!("Call image_list to check what is affected, then {tool} with confirm: true.")))
 }
 
 /// One or several, as the caller named them.
@@ -106,11 +106,14 @@ pub(super) fn named(
     let mut all: Vec<String> = reference.into_iter().chain(references.into_iter().flatten()).collect();
     if all.is_empty() {
         return Err(Failure::invalid(format!("{tool} requires reference or references"))
-            .with_hint("Call image_list to see which there are."));
+            .with_hint("Call image_list to see all images."));
     }
     if all.len() > MAX_NAMED {
-        return Err(Failure::invalid(format!("{} references; at most {MAX_NAMED} fit", all.len()))
-            .with_hint("Name fewer at once."));
+        return Err(Failure::invalid(format!(
+            "{} references were given; the limit is {MAX_NAMED}",
+            all.len()
+        ))
+        .with_hint("Give fewer at once."));
     }
     let mut seen = std::collections::HashSet::new();
     all.retain(|reference| seen.insert(reference.clone()));

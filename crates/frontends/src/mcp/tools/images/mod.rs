@@ -19,23 +19,23 @@ pub(super) fn tools() -> Vec<Tool> {
         "image_inspect", "Inspect image", READS, look::inspect:
             "Show one image: environment, command, user, and its layers.";
         "image_pull", "Pull image", SETS, pull::pull:
-            "Get an image from its registry, so that sandbox_create can use it. Asking again gets what is new.";
+            "Pull an image from its registry, so that sandbox_create can use it. Calling again fetches updates.";
         // A name that another image has is taken from it.
         "image_load", "Load images", DESTROYS, archives::load:
-            "Take images from an archive on the host: by docker save, or an OCI layout. Names move to them.";
+            "Load images from an archive on the host: docker save or OCI layout. Existing names move to the loaded images.";
         // A file that is there is replaced.
         "image_save", "Save images", DESTROYS, archives::save:
-            "Write images to an archive on the host, for docker load or as an OCI layout.";
+            "Save images to an archive on the host, for docker load or as an OCI layout.";
         "image_import", "Import image", DESTROYS, archives::import:
-            "Make an image of one layer from the tar of a root file system on the host.";
+            "Create an image with one layer from the tar of a root file system on the host.";
         // A name that another image has is taken from it.
         "image_build", "Build image", DESTROYS, build::build:
-            "Build an image from a Dockerfile and a directory of the host. RUN has no network. Layers that are known are used again.";
+            "Build an image from a Dockerfile and a directory on the host. RUN reaches only package indexes. Layers are cached.";
         "image_tag", "Tag image", DESTROYS, change::tag:
-            "Give an image a further name, which it takes from any other image.";
+            "Add a name to an image; if another image has it, the name moves.";
         "image_remove", "Remove images", DESTROYS, change::remove:
-            "Take names of images away, and with its last name the image.";
+            "Remove names of images; an image is deleted with its last name.";
         "image_prune", "Prune images", DESTROYS_MORE, change::prune:
-            "Remove every image that no sandbox and no snapshot uses.";
+            "Remove every image that no sandbox or snapshot uses.";
     }
 }

@@ -60,11 +60,11 @@ pub(crate) fn not_pulled(error: Error) -> Failure {
     Failure::from(error)
         .or_hint(
             ErrorKind::NotFound,
-            "Check the name and the tag, then call image_pull again; image_list shows which are here.",
+            "Check the name and the tag, then call image_pull again; image_list shows local images.",
         )
         .or_hint(
             ErrorKind::Denied,
-            "Call image_pull with username and password, or check the name: registries say the same of images that do not exist.",
+            "Call image_pull with username and password, or check the name: registries answer the same for images that do not exist.",
         )
 }
 
@@ -97,8 +97,8 @@ pub(crate) async fn while_pulling<T>(
 }
 
 fn given_up() -> Failure {
-    let error = Error::new(ErrorKind::Cancelled, "the pull was given up");
-    Failure::from(error).with_hint("Call it again to go on: what was downloaded is kept for a while.")
+    let error = Error::new(ErrorKind::Cancelled, "the pull was cancelled");
+    Failure::from(error).with_hint("Call it again to resume; downloaded data is kept for a while.")
 }
 
 struct Telling<'a> {
@@ -117,9 +117,7 @@ impl Telling<'_> {
         // Half of it is the download, half that it is unpacked.
         let (done, total) = ((sum.bytes + sum.done_bytes) as f64, (sum.total * 2) as f64);
         let retrying = events.iter().find_map(|event| match event {
-            PullEvent::Retrying { wait, why } => {
-                Some(format!("{why}; asking again in {} s", wait.as_secs_f32()))
-            }
+            PullEvent::Retrying { wait, why } => Some(format!("{why}; retrying in {} s", wait.as_secs_f32())),
             _ => None,
         });
         let message = retrying.unwrap_or_else(|| {

@@ -50,7 +50,7 @@ pub(super) struct StopArguments {
     force: Option<bool>,
     /// Grace before it is ended by force.
     timeout_ms: Option<u64>,
-    /// Needed to force what is not named.
+    /// Needed to force unnamed ones.
     confirm: Option<bool>,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct RemoveArguments {
     selector: Selector,
     /// Running ones too.
     force: Option<bool>,
-    /// Needed to remove what is not named.
+    /// Needed to remove unnamed ones.
     confirm: Option<bool>,
 }
 

@@ -20,9 +20,9 @@ fn looking() -> Vec<Tool> {
         "sandbox_list", "List sandboxes", READS, look::list, core:
             "List sandboxes, all unless selected, sorted by name.";
         "sandbox_status", "Sandbox status", READS, look::status:
-            "Show the status of selected sandboxes, or of all that run.";
+            "Show the status of selected sandboxes, or of all running ones.";
         "sandbox_inspect", "Inspect sandbox", READS, look::inspect:
-            "Show everything about one sandbox: configuration, limits, isolation. Secret-looking values are redacted.";
+            "Show all details of one sandbox: configuration, limits, isolation. Values that look secret are redacted.";
         "sandbox_wait", "Wait for sandboxes", READS, wait::wait: "Wait until sandboxes have stopped.";
     }
 }
@@ -30,17 +30,17 @@ fn looking() -> Vec<Tool> {
 fn changing() -> Vec<Tool> {
     tools! { Lifecycle;
         "sandbox_start", "Start sandboxes", SETS, change::start:
-            "Start stopped sandboxes again, with their files.";
-        "sandbox_stop", "Stop sandboxes", DESTROYS, change::stop, core: "Stop sandboxes; their files stay.";
+            "Start stopped sandboxes with their files.";
+        "sandbox_stop", "Stop sandboxes", DESTROYS, change::stop, core: "Stop sandboxes; their files are kept.";
         "sandbox_drain", "Drain sandboxes", SETS, wait::drain:
-            "Take no new commands, and stop when the running ones have ended. Answers at once unless timeoutMs is given.";
+            "Accept no new commands, and stop when the running ones have finished. Returns at once unless timeoutMs is given.";
         "sandbox_remove", "Remove sandboxes", DESTROYS, change::remove, core:
-            "Remove stopped sandboxes with their files for ever; running ones only with force.";
+            "Remove stopped sandboxes and their files permanently; running ones only with force.";
         "sandbox_pause", "Pause sandboxes", SETS, change::pause:
-            "Freeze what runs in sandboxes; memory and files stay.";
-        "sandbox_resume", "Resume sandboxes", SETS, change::resume: "Let paused sandboxes run on.";
+            "Pause all processes in sandboxes; memory and files are kept.";
+        "sandbox_resume", "Resume sandboxes", SETS, change::resume: "Resume paused sandboxes.";
         // Each call moves the end: the same again is not the same.
         "sandbox_renew", "Renew sandboxes", ADDS, change::renew:
-            "Count the lifetime of sandboxes anew from now, and change it where said.";
+            "Restart the lifetime of sandboxes from now, optionally with new values.";
     }
 }

@@ -123,7 +123,7 @@ async fn drain_one(call: Call, view: SandboxView, time: Option<Duration>) -> Res
     match drained {
         Ok(view) => Ok(Drained { drain_requested: true, status: Status::of(&view) }),
         Err(error) if error.kind() == ErrorKind::TimedOut => Err(Failure::from(error)
-            .with_hint("It takes commands again. Call sandbox_drain with more time, or sandbox_stop.")),
+            .with_hint("It accepts commands again. Call sandbox_drain with more time, or sandbox_stop.")),
         Err(error) => Err(refused(error, &view)),
     }
 }
@@ -149,7 +149,7 @@ async fn begin_drain(call: &Call, view: &SandboxView) -> Result<SandboxView, Err
         biased;
         ended = &mut draining => match ended {
             Ok(result) => result,
-            Err(error) => Err(Error::new(ErrorKind::Internal, "the drain ended too early").with_source(error)),
+            Err(error) => Err(Error::new(ErrorKind::Internal, "the drain stopped unexpectedly").with_source(error)),
         },
         begun = tokio::time::timeout(BEGINS_WITHIN, begun) => match begun {
             Ok(begun) => begun,

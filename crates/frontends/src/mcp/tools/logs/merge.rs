@@ -231,13 +231,15 @@ impl Source {
                 Ok(entry) => match entry.body {
                     EntryBody::Stdin(_) | EntryBody::Rich(_) | EntryBody::Closed => {}
                     EntryBody::Trimmed { .. } => {
-                        warnings
-                            .push(format!("The beginning of {} is gone: the log was full.", self.rank.id));
+                        warnings.push(format!(
+                            "The beginning of {} was dropped: the log was full.",
+                            self.rank.id
+                        ));
                     }
                     _ => return Some(entry),
                 },
                 Err(error) => {
-                    warnings.push(format!("Part of {} cannot be read: {}.", self.rank.id, error));
+                    warnings.push(format!("Could not read part of {}: {}.", self.rank.id, error));
                 }
             }
         }

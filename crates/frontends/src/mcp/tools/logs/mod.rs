@@ -40,9 +40,9 @@ const SETTLE: Duration = Duration::from_millis(20);
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Logs;
         "sandbox_logs_read", "Read sandbox logs", READS, read:
-            "Read what the commands of a sandbox printed, line by line, filtered by source, time, text and session.";
+            "Read the output of commands in a sandbox, line by line, filtered by source, time, text and session.";
         "sandbox_logs_stream", "Follow sandbox logs", FOLLOWS, follow:
-            "Read log lines behind a cursor; follow waits for new ones up to followTimeoutMs.";
+            "Read log lines after a cursor; follow waits for new ones up to followTimeoutMs.";
     }
 }
 
@@ -161,7 +161,7 @@ impl Filter {
         let sessions = fields.session_ids.take().filter(|ids| !ids.is_empty());
         let unknown = sessions.iter().flatten().filter_map(SessionId::unknown);
         let warnings = unknown
-            .map(|id| format!("sessionIds: {id} is no execSessionId, so nothing was printed by it."))
+            .map(|id| format!("sessionIds: {id} is not an execSessionId and matches nothing."))
             .collect();
         Ok(Self {
             since_ms: time("since", fields.since.take())?,
@@ -285,7 +285,7 @@ impl Page {
         if n_total > self.max_bytes {
             line.text.truncate(until_character_border(&line.text.as_bytes()[..self.max_bytes]).len());
             let returned_bytes = line.text.len() as u64;
-            let hint = Some(format!("Call again with maxBytes {n_total} to read the line whole."));
+            let hint = Some(format!("Call again with maxBytes {n_total} to read the whole line."));
             let field = "entries.0.text".to_owned();
             self.truncated = vec![Truncated { field, returned_bytes, total_bytes: n_total as u64, hint }];
         }
@@ -310,7 +310,7 @@ async fn read(call: Call, mut arguments: ReadArguments) -> ToolResult<Logs> {
         let mut page = Page::new(MAX_READ, max_bytes, Cursor::Beginning);
         if log.read_page(&call, &filter, &mut page).await? {
             page.warnings.push(format!(
-                "There is more: call sandbox_logs_stream with fromCursor {} to read on, or give tail.",
+                "There is more: call sandbox_logs_stream with fromCursor {} to read it, or set tail.",
                 page.cursor
             ));
         }

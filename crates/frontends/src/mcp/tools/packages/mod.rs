@@ -24,11 +24,11 @@ const MAX_LISTED: usize = 500;
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Packages;
         "sandbox_package_install", "Install packages", SETS, install:
-            "Install packages with pip, npm or apt in a running sandbox. Waits a while, then answers with a job to ask for.";
+            "Install packages with pip, npm or apt in a running sandbox. Waits a while, then returns a job id to poll.";
         "sandbox_package_status", "Package status", READS, status:
-            "How an install job or a package stands: installing, installed, failed or not_installed.";
+            "Get the status of an install job or a package: installing, installed, failed or not_installed.";
         "sandbox_package_list", "List packages", READS, list:
-            "List the packages that are installed in a sandbox, with their versions.";
+            "List the packages installed in a sandbox, with their versions.";
     }
 }
 
@@ -148,13 +148,13 @@ async fn status(call: Call, arguments: StatusArguments) -> ToolResult<PackageRes
         let id: PackageJobId = id.parse().map_err(|_malformed| {
             let shown: String = id.chars().take(64).collect();
             Failure::from(Error::not_found(format!("no package job {shown:?}")))
-                .with_hint("Give the jobId that sandbox_package_install answered.")
+                .with_hint("Give the jobId that sandbox_package_install returned.")
         })?;
         let job = engine.package_job(who, &which, &id).await.map_err(refused)?;
         return Ok(answer(name, follow(&call, &which, job, wait).await?));
     }
     let Some(package) = &arguments.package else {
-        return Err(Failure::invalid("neither jobId nor package is given")
+        return Err(Failure::invalid("jobId or package is required")
             .with_hint("Give one of them; sandbox_package_list shows what is installed."));
     };
     let manager = arguments.manager;
@@ -230,7 +230,7 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<ListResult> {
 fn patience(seconds: Option<f64>) -> Result<Duration, Failure> {
     let Some(seconds) = seconds else { return Ok(DEFAULT_WAIT) };
     let wait = Duration::try_from_secs_f64(seconds).map_err(|error| {
-        Failure::invalid(format!("wait: {seconds} seconds is no time to wait: {error}"))
+        Failure::invalid(format!("wait: {seconds} seconds is not a valid time: {error}"))
             .with_hint("Give seconds, such as 30.")
     })?;
     Ok(wait.min(MAX_WAIT))
@@ -271,9 +271,9 @@ fn answer(name: &str, job: PackageJob) -> Answer<PackageResult> {
             .warn(format!("Still installing. Call sandbox_package_status with name {name} and jobId {id}.")),
         PackageState::Failed => answer.warn(match log {
             Some(exec) => {
-                format!("It failed. Call sandbox_exec_poll with execSessionId {exec} for the whole log.")
+                format!("The installation failed. Call sandbox_exec_poll with execSessionId {exec} for the whole log.")
             }
-            None => "It failed before the install began; see message.".to_owned(),
+            None => "It failed before the installation started; see message.".to_owned(),
         }),
     }
 }
@@ -281,6 +281,12 @@ fn answer(name: &str, job: PackageJob) -> Answer<PackageResult> {
 /// What cannot be done, with the next call.
 fn refused(error: Error) -> Failure {
     Failure::from(error)
-        .or_hint(ErrorKind::InvalidRequest, "Give names with versions, such as [\"numpy\", \"requests>=2\"].")
-        .or_hint(ErrorKind::Unsupported, "Call runtime_check; the sandbox or the daemon has no such manager.")
+        .or_hint(
+            ErrorKind::InvalidRequest,
+            "Give package names, with or without versions, such as [\"numpy\", \"requests>=2\"].",
+        )
+        .or_hint(
+            ErrorKind::Unsupported,
+            "Call runtime_check; the sandbox or the daemon does not have this package manager.",
+        )
 }

@@ -37,18 +37,18 @@ pub(super) fn tools() -> Vec<Tool> {
         "sandbox_exec_start", "Start exec session", ADDS, start, core:
             "Start a long-running or interactive command. Read it with sandbox_exec_poll.";
         "sandbox_exec_poll", "Poll exec session", READS, poll::poll, core:
-            "Read events of an exec session from a cursor on; waitMs waits for some.";
+            "Read events of an exec session from a cursor; waitMs waits for new ones.";
         "sandbox_exec_write_stdin", "Write exec stdin", ADDS, write_stdin:
             "Write text or base64 bytes to the stdin of an exec session, and close it if asked.";
         "sandbox_exec_signal", "Signal exec session", DESTROYS_MORE, signal:
             "Send a signal to the processes of an exec session.";
         // Not as in the original, which only forgets its handle: here the processes end.
         "sandbox_exec_close", "Close exec session", DESTROYS, close:
-            "End an exec session: stdin is closed, its processes get SIGTERM and, after 2 seconds, SIGKILL.";
+            "End an exec session: closes stdin, sends SIGTERM to its processes and, after 2 seconds, SIGKILL.";
         "sandbox_exec_list", "List exec sessions", READS, list:
             "List the commands of a sandbox, newest first, with state and exit code.";
         "sandbox_exec_resize", "Resize exec terminal", SETS, resize:
-            "Give the terminal of an exec session another size.";
+            "Resize the terminal of an exec session.";
     }
 }
 
@@ -210,7 +210,7 @@ async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Writte
     let bytes = bytes_of("data", arguments.data, "dataBase64", arguments.data_base64)?.unwrap_or_default();
     let close = arguments.close.unwrap_or(false);
     if bytes.is_empty() && !close {
-        return Err(Failure::invalid("there is nothing to write: data is empty")
+        return Err(Failure::invalid("nothing to write: data is empty")
             .with_hint("Give data or dataBase64, or close: true to end stdin."));
     }
     let target = Target::find(&call, &arguments.exec_session_id).await?;
@@ -226,8 +226,9 @@ async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Writte
     let Ok(written) = written else {
         let message =
             format!("exec {} does not read its stdin; part of the data may be written", target.exec);
-        return Err(Failure::from(Error::new(ErrorKind::TimedOut, message))
-            .with_hint("Call sandbox_exec_poll to see what it does; it may wait for something else."));
+        return Err(Failure::from(Error::new(ErrorKind::TimedOut, message)).with_hint(
+            "Call sandbox_exec_poll to see what it is doing; it may be waiting for something else.",
+        ));
     };
     let written = written.map_err(ended)?;
     call.mcp.sessions().touch(&target.exec);
@@ -280,7 +281,7 @@ impl Signal {
         known.or_else(as_number).ok_or_else(|| {
             let shown: String = name.chars().take(32).collect();
             let names: Vec<_> = SIGNALS.iter().map(|(known, _)| *known).collect();
-            Failure::invalid(format!("signal: {shown:?} is no signal that is known here"))
+            Failure::invalid(format!("signal: unknown signal {shown:?}"))
                 .with_hint(format!("Give one of {}, or a number from 1 to 64.", names.join(", ")))
         })
     }
@@ -426,7 +427,7 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<Row>> {
     let n_wanted = execs.iter().filter(|view| wanted(view)).count();
     let rows: Vec<_> = execs.into_iter().rev().filter(wanted).take(limit).map(Row::from).collect();
     let older = (n_wanted > rows.len())
-        .then(|| format!("{} older ones are not shown; raise limit to see them.", n_wanted - rows.len()));
+        .then(|| format!("{} older sessions are not shown; raise limit to see them.", n_wanted - rows.len()));
     Ok(Answer::new(rows).warn_all(older))
 }
 

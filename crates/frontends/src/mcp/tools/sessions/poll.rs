@@ -279,7 +279,7 @@ impl<'a> Poll<'a> {
         let cursor = self.cursor;
         let not_text = page.is_lossy.then(|| {
             format!(
-                "Some output is not valid UTF-8: bytes that are no text are shown as \u{FFFD}. Call sandbox_exec_poll with \
+                "Some output is not valid UTF-8: invalid bytes are shown as \u{FFFD}. Call sandbox_exec_poll with \
                  execSessionId {}, cursor {cursor} and encoding \"base64\" for the exact bytes.",
                 self.target.exec
             )

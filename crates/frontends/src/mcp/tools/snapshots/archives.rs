@@ -21,9 +21,9 @@ pub(super) struct SaveArguments {
     path_or_name: String,
     /// Host path of the file to write
     out: String,
-    /// The snapshots beneath it; default true: without them it loads only where they are
+    /// Include its parents; default true: without them it loads only where they exist
     with_parents: Option<bool>,
-    /// The image beneath it; default false
+    /// Include its image; default false
     with_image: Option<bool>,
     /// Not compressed
     plain_tar: Option<bool>,
@@ -90,9 +90,9 @@ pub(super) fn otherwise_named(asked: Option<&SnapshotName>, view: &SnapshotView)
     let wanted = asked.or(view.saved_as.as_ref()).filter(|wanted| view.name.as_ref() != Some(wanted))?;
     let called = view.name.as_ref().map_or(&view.digest as &dyn std::fmt::Display, |name| name);
     Some(match asked {
-        Some(_) => format!("The same snapshot was here already and keeps its name: {called}, not {wanted}."),
+        Some(_) => format!("The snapshot already exists and keeps its name: {called}, not {wanted}."),
         None => {
-            format!("It is called {called} here: it was saved as {wanted}, a name that it could not get.")
+            format!("It is called {called} here, because its saved name {wanted} was taken.")
         }
     })
 }

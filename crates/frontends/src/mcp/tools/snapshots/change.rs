@@ -18,7 +18,7 @@ const MAX_ARCHIVES: usize = 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CreateArguments {
-    /// Default made up from the sandbox's
+    /// Default: generated from the sandbox's name
     name: Option<String>,
     /// Running or stopped
     from_sandbox: Option<String>,
@@ -61,18 +61,18 @@ pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult
     let view = waiting(&call, call.engine().create_snapshot(&call.who, spec)).await?;
     let answer = Answer::new((&view).into());
     Ok(match arguments.record_integrity {
-        Some(false) => answer.warn("recordIntegrity is false and was recorded all the same."),
+        Some(false) => answer.warn("recordIntegrity: false has no effect; integrity is always recorded."),
         _ => answer,
     })
 }
 
 /// The sandbox, by either name of the field.
 fn source(from: Option<String>, source: Option<String>) -> Result<String, Failure> {
-    let hint = "Give fromSandbox, a name of sandbox_list, and call snapshot_create again.";
+    let hint = "Set fromSandbox to a name from sandbox_list, and call snapshot_create again.";
     match (from, source) {
         (Some(from), Some(source)) if from != source => {
             let message =
-                format!("fromSandbox is {from:?} and sourceSandbox {source:?}, which mean the same");
+                format!("fromSandbox is {from:?} but sourceSandbox is {source:?}; they mean the same");
             Err(Failure::invalid(message).with_hint(hint))
         }
         (Some(name), _) | (None, Some(name)) => Ok(name),
@@ -81,10 +81,12 @@ fn source(from: Option<String>, source: Option<String>) -> Result<String, Failur
 }
 
 fn elsewhere(field: &str) -> Failure {
-    let error =
-        Error::new(ErrorKind::Unsupported, format!("{field} cannot be used: snapshots stay with the daemon"));
+    let error = Error::new(
+        ErrorKind::Unsupported,
+        format!("{field} is not supported: the daemon stores snapshots itself"),
+    );
     Failure::from(error)
-        .with_hint(format!("Leave {field} out, and call snapshot_save to write one to a path."))
+        .with_hint(format!("Omit {field}, and call snapshot_save to write the snapshot to a path."))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -93,7 +95,7 @@ pub(super) struct RemoveArguments {
     /// Name, digest, or path of snapshot_list
     path_or_name: Option<String>,
     path_or_names: Option<Vec<String>>,
-    /// Also while it is used: it loses its name, and goes with its last user
+    /// Even if in use: it loses its name, and is deleted with its last user
     force: Option<bool>,
     /// Needed with force
     confirm: Option<bool>,
@@ -104,7 +106,7 @@ pub(super) struct RemoveArguments {
 pub(super) struct Removed {
     path_or_name: String,
     removed: bool,
-    /// It has no name now, and goes with the last who uses it.
+    /// It has lost its name, and will be deleted with its last user.
     kept_for_users: bool,
 }
 
@@ -116,9 +118,9 @@ pub(super) async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult
     if all.is_empty() || all.len() > MAX_NAMED {
         let message = match all.len() {
             0 => "snapshot_remove requires pathOrName or pathOrNames".to_owned(),
-            n => format!("{n} snapshots; at most {MAX_NAMED} fit"),
+            n => format!("{n} snapshots were given; the limit is {MAX_NAMED}"),
         };
-        return Err(Failure::invalid(message).with_hint("Call snapshot_list to see which there are."));
+        return Err(Failure::invalid(message).with_hint("Call snapshot_list to see all snapshots."));
     }
     let force = match arguments.force {
         Some(true) => {
@@ -184,7 +186,7 @@ pub(super) async fn reindex(call: Call, arguments: ReindexArguments) -> ToolResu
                 indexed += 1;
                 warnings.extend(otherwise_named(None, &view).map(|told| format!("{name}: {told}")));
             }
-            Err(failure) => warnings.push(format!("{name} was left out: {}.", failure.message)),
+            Err(failure) => warnings.push(format!("Skipped {name}: {}.", failure.message)),
         }
     }
     Ok(Answer::new(Reindexed { dir: Nullable(Some(shown)), indexed }).warn_all(warnings))

@@ -87,7 +87,7 @@ pub(super) struct DiffArguments {
     name: String,
     /// image (default), or a snapshot on the same image
     since: Option<String>,
-    /// Only what is beneath
+    /// Only changes below this path
     path: Option<String>,
     /// Changes of text files as a patch, too
     patch: Option<bool>,
@@ -163,10 +163,10 @@ pub(super) async fn diff(call: Call, arguments: DiffArguments) -> ToolResult<Dif
     let report = waiting(&call, call.engine().diff_sandbox(&call.who, &which, spec)).await?;
     let left_out = (report.patch_left_out > 0).then(|| {
         let n = report.patch_left_out;
-        format!("The patch leaves out {n} changed files or links: they are no text, or too long.")
+        format!("The patch omits {n} changed files or links that are not text or are too long.")
     });
     let cut = report.changes_cut.then(|| {
-        "There are more changes than are told, or looking for them took too long: give path to compare less, or a \
+        "The list is incomplete: too many changes, or the search took too long. Set path to compare less, or a \
          larger limit."
             .to_owned()
     });

@@ -50,7 +50,7 @@ pub(super) async fn inspect(call: Call, arguments: InspectArguments) -> ToolResu
 pub(super) struct VerifyArguments {
     /// Name, digest, or path of snapshot_list
     path_or_name: String,
-    /// All snapshots beneath it, too
+    /// Also verify all its parents
     with_parents: Option<bool>,
 }
 

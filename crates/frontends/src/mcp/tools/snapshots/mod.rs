@@ -29,24 +29,24 @@ fn taking() -> Vec<Tool> {
     tools! { Snapshots;
         // With force it takes the name from another, which may go.
         "snapshot_create", "Create snapshot", DESTROYS_MORE, change::create:
-            "Keep what a sandbox changed, running or stopped. One that runs stands still for the copy only; files only, no memory.";
+            "Save the files of a running or stopped sandbox, without memory. A running one is paused only during the copy.";
         "snapshot_list", "List snapshots", READS, look::list:
-            "List snapshots. Those without a name are kept for forks and go with the last of them.";
+            "List snapshots. Those without a name belong to forks and are deleted with the last of them.";
         "snapshot_inspect", "Inspect snapshot", READS, look::inspect:
-            "Show one snapshot: image, parent, labels, size, and who uses it; with verify, read all of it.";
+            "Show one snapshot: image, parent, labels, size and users; with verify, also check all its data.";
         "snapshot_verify", "Verify snapshot", READS, look::verify:
-            "Read all of a snapshot and compare it with the digests that were recorded.";
+            "Read a whole snapshot and compare it with its recorded digests.";
         "snapshot_remove", "Remove snapshots", DESTROYS, change::remove:
-            "Remove snapshots. One in use is refused; with force it loses its name now, and goes with its last user.";
+            "Remove snapshots. Fails for one in use; with force it loses its name now and is deleted with its last user.";
         "snapshot_reindex", "Reindex snapshots", SETS, change::reindex:
-            "Find snapshots on the daemon's disk that it does not list; with dir, load every archive in a host directory.";
+            "Register snapshots on the daemon's disk that are missing from its list; with dir, load every archive in a host directory.";
     }
 }
 
 fn archiving() -> Vec<Tool> {
     let save =
-        "Write a snapshot to an archive on the host (tar.zst), with its parents, and its image if asked.";
-    let load = "Take in a snapshot from an archive on the host. An archive that was changed is refused.";
+        "Save a snapshot to an archive on the host (tar.zst), with its parents and, if asked, its image.";
+    let load = "Load a snapshot from an archive on the host. Refuses an archive that was changed.";
     // Saving replaces a file that is there.
     tools! { Snapshots;
         "snapshot_save", "Save snapshot", DESTROYS, archives::save: save;
@@ -61,9 +61,9 @@ fn using() -> Vec<Tool> {
         "sandbox_restore", "Restore sandbox", ADDS, restore::restore:
             "Create a sandbox from a snapshot: its files, environment, user and limits. Nothing is copied.";
         "sandbox_fork", "Fork sandbox", ADDS, fork::fork:
-            "Create one or many sandboxes with the files that a sandbox has now, running or stopped. All or none.";
-        "sandbox_diff", "Changes of sandbox", READS, fork::diff:
-            "List what a sandbox changed since its image or a snapshot on it; text as a patch too.";
+            "Create one or more copies of a running or stopped sandbox with its current files. All or none.";
+        "sandbox_diff", "Show sandbox changes", READS, fork::diff:
+            "List the files that a sandbox changed since its image or a snapshot; optionally as a patch.";
     }
 }
 
@@ -99,7 +99,7 @@ async fn listed_at(call: &Call, path: &str) -> Result<Option<SnapshotId>, Failur
 fn none_at(path: &str) -> Failure {
     let shown: String = path.chars().take(80).collect();
     Failure::from(Error::not_found(format!("no snapshot at the path {shown:?}"))).with_hint(
-        "Give a name or digest of snapshot_list; call snapshot_load to take in an archive at a path.",
+        "Give a name or digest from snapshot_list; call snapshot_load to load an archive from a path.",
     )
 }
 
@@ -118,12 +118,12 @@ fn confirmed(call: &Call, confirm: Option<bool>, tool: &str) -> Result<(), Failu
         return Ok(());
     }
     Err(Failure::new(DANGEROUS_OPERATION_DISABLED, format!("{tool} with force requires confirm: true"))
-        .with_hint(format!("Call snapshot_list to see what is meant, then {tool} with confirm: true.")))
+        .with_hint(format!("Call snapshot_list to check what is affected, then {tool} with confirm: true.")))
 }
 
 /// Works, tells a caller who wants to know that it does, and ends with a caller who cancels.
 async fn waiting<T>(call: &Call, work: impl Future<Output = sandbox::Result<T>>) -> Result<T, Failure> {
-    let cancelled = || Failure::from(Error::new(ErrorKind::Cancelled, "it was given up"));
+    let cancelled = || Failure::from(Error::new(ErrorKind::Cancelled, "the call was cancelled"));
     let done = call.cancelled.run_until_cancelled(while_waiting(call, None, work)).await;
     done.ok_or_else(cancelled)?.map_err(Failure::from)
 }

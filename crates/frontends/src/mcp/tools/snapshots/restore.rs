@@ -71,37 +71,37 @@ pub(super) struct Restored {
 pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResult<Restored> {
     let mut warnings = Vec::new();
     let unsupported = |field: &str, why: &str, next: &str| {
-        let error = Error::new(ErrorKind::Unsupported, format!("{field} cannot be used: {why}"));
+        let error = Error::new(ErrorKind::Unsupported, format!("{field} is not supported: {why}"));
         Err(Failure::from(error).with_hint(next.to_owned()))
     };
     if arguments.vsock.is_some_and(|all| !all.is_empty()) {
-        return unsupported(
-            "vsock",
-            "sandboxes here have no vsock",
-            "Leave vsock out and use sandbox_ports.",
-        );
+        return unsupported("vsock", "sandboxes here have no vsock", "Omit vsock and use sandbox_ports.");
     }
     if arguments.ports.is_some_and(|all| !all.is_empty()) {
         return unsupported(
             "ports",
             "sandboxes here have no network of their own",
-            "Leave ports out and call sandbox_ports to reach what listens inside.",
+            "Omit ports and call sandbox_ports to see what listens inside.",
         );
     }
     if arguments.forked == Some(true) {
         warnings.push("forked: files are shared until they change; there is no memory to share.".to_owned());
     }
     if arguments.disk_only == Some(false) {
-        warnings.push("diskOnly is false, and a snapshot has files only: nothing runs yet.".to_owned());
+        warnings.push(
+            "diskOnly: false has no effect: a snapshot has only files, so nothing is running yet.".to_owned(),
+        );
     }
     if arguments.snapshot_base.is_some() {
-        warnings.push("snapshotBase was not needed: a snapshot knows its parents.".to_owned());
+        warnings.push("snapshotBase has no effect: a snapshot knows its parents.".to_owned());
     }
     if arguments.log_level.is_some() {
         warnings.push("logLevel has no effect: the daemon has one log.".to_owned());
     }
     if matches!(arguments.external_mount_policy, Some(MountPolicy::Relaxed)) {
-        warnings.push("externalMountPolicy relaxed has no effect: mounts are what volumes names.".to_owned());
+        warnings.push(
+            "externalMountPolicy relaxed has no effect: only the mounts in volumes are used.".to_owned(),
+        );
     }
     let (mut mounts, told) = mounts::plan("volumes", arguments.volumes.unwrap_or_default())?;
     mounts::allow(&call, &mut mounts).await?;
@@ -123,7 +123,7 @@ pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResu
     })?;
     if let Some(loaded) = loaded {
         warnings
-            .push(format!("The archive was loaded as the snapshot {loaded}, which snapshot_remove removes."));
+            .push(format!("The archive was loaded as snapshot {loaded}; remove it with snapshot_remove."));
     }
     let restored =
         Restored { name: view.name.to_string(), id: view.id.to_string(), status: Status::of(&view) };

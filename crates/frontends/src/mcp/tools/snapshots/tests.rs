@@ -174,7 +174,7 @@ async fn who_loads_learns_of_another_name_than_the_wanted_one() {
     let missing = world.refused("snapshot_load", json!({ "archive": world.place.path().join("none") })).await;
     assert!(missing["hint"].as_str().unwrap().contains("one of the host"), "{missing:#}");
     let error = load(json!({})).await["error"].clone();
-    assert!(error["message"].as_str().unwrap().contains("is no archive of a snapshot"), "{error:#}");
+    assert!(error["message"].as_str().unwrap().contains("is not a snapshot archive"), "{error:#}");
     assert!(error["hint"].as_str().unwrap().contains("snapshot_save"), "{error:#}");
 }
 

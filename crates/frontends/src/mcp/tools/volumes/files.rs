@@ -19,25 +19,25 @@ use crate::mcp::{
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Volumes;
         "volume_fs_read", "Read a volume's file", READS, read:
-            "Read a file of a volume, or bytes of it from an offset. No sandbox is needed.";
+            "Read a file in a volume, or bytes of it from an offset. No sandbox is needed.";
         // It replaces what is there.
         "volume_fs_write", "Write a volume's file", DESTROYS, write:
-            "Write a file of a volume whole, making missing directories. No sandbox is needed.";
+            "Write a whole file in a volume, creating missing directories. No sandbox is needed.";
         "volume_fs_list", "List a volume's directory", READS, list:
-            "List a directory of a volume, or everything beneath it with recursive.";
-        "volume_fs_stat", "Look at a volume's path", READS, stat:
-            "Tell what is at a path of a volume: kind, size, mode, owner and times.";
+            "List a directory in a volume, or everything below it with recursive.";
+        "volume_fs_stat", "Stat a volume's path", READS, stat:
+            "Get the kind, size, mode, owner and times of a path in a volume.";
         "volume_fs_exists", "Check a volume's path", READS, exists:
-            "Tell whether something is at a path of a volume.";
-        "volume_fs_mkdir", "Make a volume's directory", SETS, mkdir:
-            "Make a directory in a volume, with those above it that are missing.";
+            "Check whether a path exists in a volume.";
+        "volume_fs_mkdir", "Create a volume's directory", SETS, mkdir:
+            "Create a directory in a volume, with missing parents.";
         "volume_fs_remove", "Remove a volume's path", DESTROYS, remove:
             "Remove a file, or a directory with everything in it, from a volume.";
         // It replaces what is there.
         "volume_fs_copy", "Copy within a volume", DESTROYS, copy:
-            "Copy a file or a directory within a volume, making missing directories.";
+            "Copy a file or a directory within a volume, creating missing directories.";
         "volume_fs_rename", "Rename within a volume", DESTROYS_MORE, rename:
-            "Move a file or directory within a volume, making missing directories. A file at the new path is replaced.";
+            "Move a file or directory within a volume, creating missing directories. Replaces a file at the new path.";
     }
 }
 
@@ -59,7 +59,7 @@ fn within(path: &str) -> Result<String, Failure> {
         } else if parts.pop().is_none() {
             let shown: String = path.chars().take(80).collect();
             return Err(Failure::invalid(format!("path traversal outside volume root: {shown}"))
-                .with_hint("Paths begin at the volume's root; / is the root itself."));
+                .with_hint("Paths start at the volume's root, which is /."));
         }
     }
     Ok(format!("/{}", parts.join("/")))
@@ -183,8 +183,10 @@ async fn make_way(call: &Call, which: &VolumeRef, source: &str, target: &str) ->
     let found = engine.stat(who, which, source, false).await.map_err(explained)?;
     let is_beneath = target.strip_prefix(source).is_some_and(|rest| rest.starts_with('/')) || source == "/";
     if is_beneath && found.kind == FileKind::Directory {
-        return Err(Failure::invalid(format!("{target} lies in {source}, which cannot come into itself"))
-            .with_hint(INTO_ITSELF));
+        return Err(Failure::invalid(format!(
+            "{target} is inside {source}; a directory cannot be copied or moved into itself"
+        ))
+        .with_hint(INTO_ITSELF));
     }
     match target.rsplit_once('/') {
         None | Some(("", _)) => Ok(()),
@@ -212,7 +214,7 @@ async fn rename(call: Call, arguments: MoveArguments) -> ToolResult<InVolume<Ren
     if source != target {
         let renamed = call.engine().rename_path(&call.who, &which, &source, &target, true).await;
         renamed.map_err(|error| {
-            let hint = "Call volume_fs_remove for what is there, or choose another to.";
+            let hint = "Call volume_fs_remove for the existing path, or choose another one.";
             explained(error).or_hint(ErrorKind::AlreadyExists, hint).or_hint(ErrorKind::WrongState, hint)
         })?;
     }

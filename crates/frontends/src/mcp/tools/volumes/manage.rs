@@ -90,7 +90,7 @@ pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult
     let made = call.engine().create_volume(&call.who, spec).await.map_err(|error| {
         explained(error).or_hint(
             ErrorKind::AlreadyExists,
-            "Choose another name, or call volume_inspect to see what is there.",
+            "Choose another name, or call volume_inspect to see the existing volume.",
         )
     })?;
     Ok(Answer::new(made.into()))
@@ -156,11 +156,11 @@ fn named(arguments: RemoveArguments) -> Result<Vec<String>, Failure> {
         arguments.name.into_iter().chain(arguments.names.into_iter().flatten()).collect();
     if names.is_empty() {
         return Err(Failure::invalid("volume_remove requires name or names")
-            .with_hint("Call volume_list to see which there are."));
+            .with_hint("Call volume_list to see all volumes."));
     }
     if names.len() > MAX_NAMED {
-        return Err(Failure::invalid(format!("{} names; at most {MAX_NAMED} fit", names.len()))
-            .with_hint("Name fewer at once."));
+        return Err(Failure::invalid(format!("{} names were given; the limit is {MAX_NAMED}", names.len()))
+            .with_hint("Give fewer at once."));
     }
     let mut seen = std::collections::HashSet::new();
     names.retain(|name| seen.insert(name.clone()));

@@ -13,13 +13,13 @@ use crate::mcp::{Call, Failure, Tool, tools::files::explained_by};
 pub(super) fn tools() -> Vec<Tool> {
     let mut all = tools! { Volumes;
         "volume_create", "Create volume", ADDS, manage::create:
-            "Make a volume: files with a name of their own that outlive sandboxes. sandbox_create mounts it.";
+            "Create a volume: named storage that outlives sandboxes. sandbox_create can mount it.";
         "volume_list", "List volumes", READS, manage::list:
-            "List volumes: kind, size, what is used, and by which sandboxes.";
+            "List volumes: kind, size, usage, and the sandboxes that mount them.";
         "volume_inspect", "Inspect volume", READS, manage::inspect:
-            "Show one volume: kind, size, what is used, labels, and which sandboxes mount it.";
+            "Show one volume: kind, size, usage, labels, and the sandboxes that mount it.";
         "volume_remove", "Remove volumes", DESTROYS, manage::remove:
-            "Remove volumes with everything in them. Refused while a sandbox mounts one, running or not.";
+            "Remove volumes and all their files. Fails for one that a sandbox mounts, running or not.";
     };
     all.extend(files::tools());
     all

@@ -142,10 +142,10 @@ async fn what_is_moved_replaces_files_and_finds_its_way_made() {
     client.error("volume_fs_rename", two("/none", "/none"), "not_found").await;
     for tool in ["volume_fs_rename", "volume_fs_copy"] {
         let error = client.error(tool, two("/dir", "/dir/y/z"), "invalid_request").await;
-        assert!(error["hint"].as_str().unwrap().contains("beneath from"), "{error}");
+        assert!(error["hint"].as_str().unwrap().contains("below `from`"), "{error}");
     }
     let error = client.error("volume_fs_copy", two("/dir", "/dir"), "invalid_request").await;
-    assert!(error["hint"].as_str().unwrap().contains("beneath from"), "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("below `from`"), "{error}");
     let paths = async |path: &str| {
         let listed = client.data("volume_fs_list", json!({ "name": "v", "path": path })).await;
         listed.as_array().unwrap().iter().map(|entry| entry["path"].clone()).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! The sandbox that code runs in: one that is there, or one for the occasion.
+//! The sandbox that code runs in: an existing one, or a temporary one.
 
 use std::{io::IsTerminal as _, time::Duration};
 
@@ -7,31 +7,31 @@ use sandbox::OnExpiry;
 use crate::{arguments::SandboxArgs, client::Client, commands::Context, error::CommandResult, output};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct PlaceArgs {
-    /// Run in this sandbox, by name or id, instead of a new one
+pub(crate) struct CodeSandboxArgs {
+    /// Run in this sandbox (name or id) instead of a new one
     #[arg(long, short = 's', value_name = "SANDBOX", conflicts_with_all = ["PlainArgs", "GroundArgs", "InsideArgs", "keep"])]
     sandbox: Option<String>,
-    /// Keep the new sandbox afterwards; one with a name is kept anyway
+    /// Keep the new sandbox afterwards; a sandbox with a name is always kept
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
     new: SandboxArgs,
 }
 
-/// A sandbox, and the daemon that has it.
+/// A sandbox, and the client of its daemon.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CodeSandbox {
     pub(crate) client: Client,
     pub(crate) sandbox: String,
     is_temporary: bool,
 }
 
-impl PlaceArgs {
-    /// `idle`: the daemon removes a temporary sandbox after idling so long, should this command die first.
-    pub(crate) async fn open(&self, context: &Context, idle: Duration) -> CommandResult<Place> {
+impl CodeSandboxArgs {
+    /// `idle`: the daemon removes a temporary sandbox after it idles this long, in case this command dies.
+    pub(crate) async fn open(&self, context: &Context, idle: Duration) -> CommandResult<CodeSandbox> {
         let client = context.client().await?;
         if let Some(sandbox) = &self.sandbox {
-            return Ok(Place { client, sandbox: sandbox.clone(), is_temporary: false });
+            return Ok(CodeSandbox { client, sandbox: sandbox.clone(), is_temporary: false });
         }
         let is_temporary = !self.keep && self.new.plain.name.is_none();
         let mut spec = self.new.spec(context.namespace.clone().unwrap_or_default())?;
@@ -43,21 +43,24 @@ impl PlaceArgs {
         if std::io::stderr().is_terminal() {
             made.warnings.iter().for_each(|warning| output::warn(warning));
             if !is_temporary {
-                output::note(&format!("this is sandbox {}", made.name));
+                output::note(&format!("using sandbox {}", made.name));
             }
         }
-        Ok(Place { client, sandbox: made.id.to_string(), is_temporary })
+        Ok(CodeSandbox { client, sandbox: made.id.to_string(), is_temporary })
     }
 }
 
-impl Place {
-    /// A sandbox that could not be removed is worth a word, not the code's exit code.
+impl CodeSandbox {
+    /// A sandbox that could not be removed is worth a warning, but does not change the exit code.
     pub(crate) async fn close(&self) {
         if !self.is_temporary {
             return;
         }
         if let Err(error) = self.client.remove(&self.sandbox, true).await {
-            output::warn(&format!("sandbox {} was not removed; `warren rm -f {0}` does it", self.sandbox));
+            output::warn(&format!(
+                "sandbox {} was not removed; remove it with `warren rm -f {0}`",
+                self.sandbox
+            ));
             error.report(false);
         }
     }
