@@ -61,7 +61,8 @@ fn run_of(at: u64, bytes: &[u8]) -> usize {
 }
 
 pub fn is_zero(bytes: &[u8]) -> bool {
-    // Most pieces that are not zero begin otherwise; the rest is compared with itself, one byte on, at the speed of memory.
+    // Most pieces that are not zero begin otherwise; the rest is compared with itself, one byte on, at the speed of
+    // memory.
     match bytes.split_first() {
         None => true,
         Some((first, rest)) => *first == 0 && rest == &bytes[..rest.len()],
