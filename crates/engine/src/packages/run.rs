@@ -86,7 +86,7 @@ impl Task {
             Ok(turn) => turn,
             Err(_taken) => {
                 self.note(|job| {
-                    job.message = Some(format!("waiting for another installation with {manager}"))
+                    job.message = Some(format!("waiting for another installation with {manager}"));
                 });
                 turn.lock_owned().await
             }

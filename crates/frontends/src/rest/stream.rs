@@ -14,20 +14,13 @@ use axum::{
     },
 };
 use bytes::Bytes;
-use futures_util::{
-    Stream, StreamExt,
-    stream::{self, BoxStream},
-};
-use sandbox::{Error, ErrorKind, Result};
+use futures_util::{Stream, StreamExt, stream::BoxStream};
+use sandbox::{Error, Result};
 use serde::Serialize;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::v1::ENTRIES_MEDIA_TYPE;
-use crate::{
-    http::{self, ApiResult, HttpRequestId},
-    pipe::{self, PipeWriter},
-};
+use crate::http::{self, HttpRequestId};
 
 /// Between two comments on a silent SSE stream: shorter than the idle limit of common proxies.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

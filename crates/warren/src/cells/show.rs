@@ -114,7 +114,7 @@ impl Screen {
                 output::note(&format!("saved {}", path.display()));
             }
             None if self.has_people => {
-                output::note("the code displayed a picture; --save-plots DIR saves it")
+                output::note("the code displayed a picture; --save-plots DIR saves it");
             }
             None => {}
         }
