@@ -1,4 +1,4 @@
-//! Stories of the engine on the `fake` back end: no privilege, no sleeping, real stores and ledgers.
+//! Stories of the engine on real sandboxes, with faults on request: real stores, real ledgers, real guests.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images", "build", "archive"]),
     ("frontends", &["engine", "sandbox", "hostfiles"]),
     ("test-registry", &[]),
+    ("test-backend", &["sandbox", "backends", "guest", "guest-protocol", "jail"]),
     ("bench", &["images", "jail"]),
 ];
 
@@ -37,10 +38,10 @@ const FRONT_ENDS: &[(&str, &[&str])] =
     &[("mcp", &[]), ("rest", &[]), ("ssh", &[]), ("web", &[]), ("dialects", &["mcp"])];
 
 /// For tests and measurements: no crate is built from them, `warren` neither.
-const FOR_TESTS: &[&str] = &["test-registry", "bench"];
+const FOR_TESTS: &[&str] = &["test-registry", "test-backend", "bench"];
 
-/// Crates that talk to the kernel by hand; in them `unsafe` stands in files named `sys.rs` only.
-const MAY_HOLD_UNSAFE: &[&str] = &["attack", "guest", "jail"];
+/// Crates that talk to the kernel by hand, or run before `main`; in them `unsafe` stands in files named `sys.rs` only.
+const MAY_HOLD_UNSAFE: &[&str] = &["attack", "guest", "jail", "test-backend"];
 
 #[test]
 fn crates_depend_only_downwards() {

@@ -51,7 +51,7 @@ impl Directories {
 
     /// Name of the cgroup above all sandboxes of this home, and the mark of their guests: a second daemon with another
     /// home has another.
-    pub(crate) fn cgroup_parent(&self) -> String {
+    pub fn cgroup_parent(&self) -> String {
         let home = self.home.canonicalize().unwrap_or_else(|_missing| self.home.clone());
         format!("warren-{:016x}", fnv1a(home.as_os_str().as_encoded_bytes()))
     }

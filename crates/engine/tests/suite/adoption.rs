@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use backends::fake::FakeBackend;
 use engine::{Engine, Follow, Force, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{
@@ -9,6 +8,7 @@ use sandbox::{
     ExecState, Instance, KillReason, Next, NotStarted, SandboxId, SandboxPlan, SandboxSpec, SandboxState,
 };
 use store::{ExecRecord, SandboxRecord};
+use test_backend::TestBackend;
 
 use super::support::{EntryKind, World, assert_numbered, bytes, exit_entry, in_time, kinds, seq, text};
 
@@ -65,7 +65,7 @@ async fn a_graceful_restart_keeps_commands_running_and_usable() {
 async fn paused_stays_paused() {
     let world = World::new().await;
     let which = world.create().await;
-    let exec = world.start_exec(&which, "late 0.01 done").await;
+    let exec = world.start_exec(&which, "sleep 0.01; echo done").await;
     world.engine.pause_sandbox(&world.who, &which).await.unwrap();
     let world = world.crash().await;
     assert_eq!(world.state(&which).await, SandboxState::Paused);
@@ -79,7 +79,7 @@ async fn what_vanished_while_the_daemon_was_away_is_stopped_and_its_commands_los
     let world = World::new().await;
     let view = world.create_named("gone").await;
     let which: SandboxRef = view.id.clone().into();
-    let exec = world.start_exec(&which, "echo seen; sleep").await;
+    let exec = world.start_exec(&which, "echo seen; sleep 1000").await;
     until_entries(&world, &which, &exec.id, 2).await;
     let world = {
         let World { engine, store, backend, clock, who, config, home } = world;
@@ -112,7 +112,7 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
         &spec,
         &world.config.defaults,
         &sandbox::Base::host(),
-        &[sandbox::Capabilities::all(sandbox::BackendKind::Fake)],
+        &[sandbox::Capabilities::all(sandbox::BackendKind::Namespace)],
     )
     .unwrap();
     let now = jiff::Timestamp::UNIX_EPOCH;
@@ -152,7 +152,7 @@ async fn a_create_cut_short_leaves_nothing() {
 async fn a_create_waits_for_the_name_of_one_that_was_cut_short() {
     let world = World::new().await;
     let record = plant(&world, SandboxState::Creating, false).await;
-    let (backend, clock) = (Arc::new(world.backend.clone()), Arc::new(world.clock.clone()));
+    let (backend, clock) = (world.backend.for_engine(), Arc::new(world.clock.clone()));
     let opened = Engine::open_with_clock(world.config.clone(), world.store.clone(), backend, clock);
     let engine = opened.await.unwrap();
     // Nobody can see that one, so nobody can be told that it has the name.
@@ -233,7 +233,7 @@ async fn an_end_that_reached_the_ledger_but_not_the_store_is_taken_from_the_ledg
 async fn late_output_is_followed_by_the_next_daemon_too() {
     let world = World::new().await;
     let which = world.create().await;
-    let exec = world.run(&which, "late 0.05 afterwards & echo now").await;
+    let exec = world.run(&which, "(sleep 0.05; echo afterwards) & echo now").await;
     world.event(EventKind::ExecEnded).await;
     let world = world.crash().await;
     let mut entries = world.entries(&which, &exec.id, Follow::Yes).await;
@@ -252,7 +252,7 @@ async fn a_back_end_that_is_away_loses_nothing() {
         (world.create_named("kept").await, plant(&world, SandboxState::Creating, true).await);
     sandbox::Backend::create(&world.backend, &starting.plan).await.unwrap();
     let which: SandboxRef = kept.id.clone().into();
-    let exec = world.start_exec(&which, "echo early; late 0.01 again; exit 5").await;
+    let exec = world.start_exec(&which, "echo early; sleep 0.01; echo again; exit 5").await;
     world.backend.be_away(true);
     let world = world.crash().await;
     world.engine.settled().await;
@@ -281,16 +281,16 @@ async fn a_back_end_that_is_away_loses_nothing() {
 #[tokio::test]
 async fn a_daemon_with_several_back_ends_asks_the_right_one() {
     let world = World::new().await;
-    let other = Renamed(FakeBackend::new());
+    let other = Renamed(TestBackend::new());
     let open = |backends: Vec<Arc<dyn Backend>>| {
         let World { config, store, clock, .. } = &world;
         Engine::open_all(config.clone(), store.clone(), backends, Arc::new(clock.clone()))
     };
-    let engine = open(vec![Arc::new(world.backend.clone()), Arc::new(other.clone())]).await.unwrap();
+    let engine = open(vec![world.backend.for_engine(), Arc::new(other.clone())]).await.unwrap();
     let on = |backend| SandboxSpec { backend, ..SandboxSpec::default() };
     let first = engine.create_sandbox(&world.who, on(None)).await.unwrap();
-    let second = engine.create_sandbox(&world.who, on(Some(BackendKind::Namespace))).await.unwrap();
-    assert_eq!((first.plan.backend, second.plan.backend), (BackendKind::Fake, BackendKind::Namespace));
+    let second = engine.create_sandbox(&world.who, on(Some(BackendKind::Oci))).await.unwrap();
+    assert_eq!((first.plan.backend, second.plan.backend), (BackendKind::Namespace, BackendKind::Oci));
     assert_eq!((world.backend.live(), other.0.live()), (vec![first.id.clone()], vec![second.id.clone()]));
     // A request that only the first supports goes there, or is refused with its name.
     let volume = sandbox::MountSource::Tmpfs { size: None };
@@ -298,34 +298,34 @@ async fn a_daemon_with_several_back_ends_asks_the_right_one() {
         |source| sandbox::MountSpec { guest_path: "/data".into(), source, readonly: false, noexec: false };
     engine.create_sandbox(&world.who, SandboxSpec { mounts: vec![mount(volume)], ..on(None) }).await.unwrap();
     let named = mount(sandbox::MountSource::Named { name: "models".parse().unwrap() });
-    let spec = SandboxSpec { mounts: vec![named], ..on(Some(BackendKind::Namespace)) };
+    let spec = SandboxSpec { mounts: vec![named], ..on(Some(BackendKind::Oci)) };
     let error = engine.create_sandbox(&world.who, spec).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.next()),
-        (ErrorKind::Unsupported, Some(&Next::UseBackend(BackendKind::Fake)))
+        (ErrorKind::Unsupported, Some(&Next::UseBackend(BackendKind::Namespace)))
     );
     drop(engine);
 
     // Without its back end a sandbox is unreachable, not gone.
-    let engine = open(vec![Arc::new(world.backend.clone())]).await.unwrap();
+    let engine = open(vec![world.backend.for_engine()]).await.unwrap();
     engine.settled().await;
     let which: SandboxRef = second.id.clone().into();
     let view = engine.sandbox(&world.who, &which).await.unwrap();
     assert_eq!((view.state, view.unreachable), (SandboxState::Running, true));
     drop(engine);
-    let engine = open(vec![Arc::new(world.backend.clone()), Arc::new(other.clone())]).await.unwrap();
+    let engine = open(vec![world.backend.for_engine(), Arc::new(other.clone())]).await.unwrap();
     engine.remove_sandbox(&world.who, &which, engine::Force::Yes).await.unwrap();
     assert!(other.0.live().is_empty() && world.backend.live().contains(&first.id));
 }
 
 /// Another back end, without special capabilities.
 #[derive(Debug, Clone)]
-struct Renamed(FakeBackend);
+struct Renamed(TestBackend);
 
 #[async_trait]
 impl Backend for Renamed {
     fn kind(&self) -> BackendKind {
-        BackendKind::Namespace
+        BackendKind::Oci
     }
 
     async fn probe(&self) -> Result<Capabilities, BackendError> {
@@ -395,22 +395,9 @@ async fn a_record_that_cannot_be_read_is_told_and_hurts_nobody_else() {
 
 /// Breaks one record as a bad disk would: by overwriting its text in the file.
 fn damage(database: &std::path::Path, id: &str) {
-    let mut bytes = std::fs::read(database).unwrap();
-    let find = |bytes: &[u8], text: &str, from: usize| {
-        bytes[from..].windows(text.len()).position(|window| window == text.as_bytes()).map(|at| at + from)
-    };
-    // The row's own JSON follows its id.
-    let mut at = find(&bytes, id, 0).expect("the record");
-    while let Some(json) = find(&bytes, "{\"", at) {
-        let row = &bytes[at..json];
-        if row.len() < 400 {
-            bytes[json] = b'#';
-            std::fs::write(database, bytes).unwrap();
-            return;
-        }
-        at = find(&bytes, id, at + 1).expect("the record with its JSON");
-    }
-    panic!("no JSON in the record of {id}");
+    let database = rusqlite::Connection::open(database).unwrap();
+    let n = database.execute("UPDATE sandboxes SET plan = '#' || plan WHERE id = ?1", [id]).unwrap();
+    assert_eq!(n, 1, "the record");
 }
 
 #[tokio::test]
@@ -419,7 +406,7 @@ async fn many_sandboxes_are_adopted_together() {
     let mut all = Vec::new();
     for n in 0..60 {
         let which = world.create().await;
-        let exec = world.start_exec(&which, &format!("echo {n}; late 0.05 again")).await;
+        let exec = world.start_exec(&which, &format!("echo {n}; sleep 0.05; echo again")).await;
         all.push((which, exec.id));
     }
     let world = world.crash().await;

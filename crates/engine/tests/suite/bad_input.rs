@@ -145,7 +145,7 @@ async fn what_is_not_there_is_named() {
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.to_string().contains(exec.as_str()), "{error}");
     }
-    let running = world.start_exec(&which, "sleep").await;
+    let running = world.start_exec(&which, "sleep 1000").await;
     for signal in [0, -1, 65, i32::MAX] {
         let error =
             engine.exec_signal(who, &which, &running.id, signal, SignalScope::Group).await.unwrap_err();

@@ -121,7 +121,7 @@ async fn stops_starts_and_removes_go_on_without_their_caller() {
     world.backend.delay_starts(Duration::from_millis(1));
     for n_polls in 0..12 {
         let which = world.create().await;
-        world.start_exec(&which, "sleep").await;
+        world.start_exec(&which, "sleep 1000").await;
         drop_after(n_polls, world.engine.restart_sandbox(&world.who, &which, None)).await;
         drop_after(n_polls, world.engine.stop_sandbox(&world.who, &which, None)).await;
         drop_after(n_polls, world.engine.start_sandbox(&world.who, &which)).await;

@@ -107,7 +107,7 @@ async fn output_waits_for_space_and_no_line_is_lost() {
 async fn a_sandbox_can_be_stopped_and_removed_on_a_full_disk_as_far_as_it_goes() {
     let Some((world, disk)) = world_on_a_small_disk().await else { return };
     let which = world.create().await;
-    world.start_exec(&which, "sleep").await;
+    world.start_exec(&which, "sleep 1000").await;
     disk.fill();
     let stopped = in_time(world.engine.stop_sandbox(&world.who, &which, None)).await.unwrap();
     assert_eq!(stopped.state, SandboxState::Stopped);
@@ -125,7 +125,7 @@ async fn an_end_that_cannot_be_written_is_told_and_written_later() {
     let printing = world.engine.exec(&world.who, &which, spec).await.unwrap();
     let entries = world.engine.exec_entries(&world.who, &which, &printing.id, 1, Follow::Yes).await.unwrap();
     in_time(entries.take(2).for_each(|item| async move { drop(item.unwrap()) })).await;
-    let sleeping = world.start_exec(&which, "sleep").await;
+    let sleeping = world.start_exec(&which, "sleep 1000").await;
     disk.fill();
     world.engine.exec_stdin(&world.who, &which, &printing.id, bytes(""), true).await.unwrap();
     in_time(world.engine.stop_sandbox(&world.who, &which, None)).await.unwrap();

@@ -75,7 +75,7 @@ async fn from_now_on_means_from_now_on_also_after_a_restart() {
 async fn followers_end_when_the_engine_closes() {
     let world = World::new().await;
     let which = world.create().await;
-    let exec = world.start_exec(&which, "sleep").await;
+    let exec = world.start_exec(&which, "sleep 1000").await;
     let events = world.engine.events(&world.who, None, Follow::Yes).await.unwrap();
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
     let close = world.engine.close();

@@ -37,7 +37,7 @@ async fn a_sandbox_stops_when_its_time_is_up_and_keeps_its_files() {
     let view = world.create_from(lifetime(Some(10 * MINUTE), None, OnExpiry::Stop)).await;
     let which: SandboxRef = view.id.clone().into();
     world.write(&which, "/root/kept", "yes").await;
-    world.start_exec(&which, "sleep").await;
+    world.start_exec(&which, "sleep 1000").await;
     assert_eq!(view.expires_at, Some("2026-01-01T00:10:00Z".parse().unwrap()));
 
     world.clock.advance(9 * MINUTE);
@@ -94,7 +94,7 @@ async fn an_idle_sandbox_stops_and_a_used_one_does_not() {
         world.run(&which, "true").await;
     }
     // A running command counts as use.
-    let exec = world.start_exec(&which, "sleep").await;
+    let exec = world.start_exec(&which, "sleep 1000").await;
     for _ in 0..5 {
         world.clock.advance(20 * MINUTE);
         assert!(still_runs(&world, &which).await);
@@ -112,7 +112,7 @@ async fn a_process_left_in_the_background_is_work() {
     let world = World::new().await;
     let which: SandboxRef =
         world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
-    let exec = world.run(&which, "sleep & echo started").await;
+    let exec = world.run(&which, "sleep 1000 & echo started").await;
     assert_eq!(exec.exit_code, Some(0));
     for _ in 0..5 {
         world.clock.advance(20 * MINUTE);
@@ -121,18 +121,18 @@ async fn a_process_left_in_the_background_is_work() {
     // An open stream counts as work too, with nothing else alive.
     let other: SandboxRef =
         world.create_from(lifetime(None, Some(10 * MINUTE), OnExpiry::Stop)).await.id.into();
-    let port = world.engine.connect(&world.who, &other, engine::Target::Tcp(7)).await.unwrap();
+    let stream = world.engine.watch(&world.who, &other, "/root", false).await.unwrap();
     world.clock.advance(60 * MINUTE);
     assert!(still_runs(&world, &other).await);
-    drop(port);
+    drop(stream);
     world.clock.advance(10 * MINUTE);
     world.wait_for(&other, SandboxState::Stopped).await;
 }
 
 #[tokio::test]
 async fn a_guest_that_cannot_answer_is_no_idle_guest_until_it_failed_for_long() {
-    let world = World::new().await;
-    world.backend.be_hostile(backends::fake::Hostility::NoHello, 1_000_000);
+    let world = World::impatient().await;
+    world.backend.be_hostile(test_backend::Hostility::NoHello, 1_000_000);
     let which: SandboxRef =
         world.create_from(lifetime(None, Some(20 * MINUTE), OnExpiry::Stop)).await.id.into();
     let mut n_limits = 0;
@@ -195,7 +195,7 @@ async fn a_renewal_that_comes_too_late_is_refused() {
         let world = World::new().await;
         let which: SandboxRef = world.create_from(lifetime(Some(MINUTE), None, on_expiry)).await.id.into();
         // Makes the stop take a while.
-        let exec = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep").await;
+        let exec = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep 1000").await;
         in_time(
             world
                 .engine

@@ -3,7 +3,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use engine::{GrepQuery, Target, WatchKind, WriteOptions};
 use futures_util::{StreamExt, stream};
-use sandbox::{ErrorKind, FileKind, WriteMode};
+use sandbox::{ErrorKind, ExecSpec, FileKind, WriteMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::support::{World, bytes, collect, in_time};
@@ -105,9 +105,17 @@ async fn changes_are_watched() {
     let which = world.create().await;
     let mut changes = world.engine.watch(&world.who, &which, "/root", true).await.unwrap();
     world.write(&which, "/root/new", "x").await;
-    let change = in_time(changes.next()).await.unwrap().unwrap();
-    assert_eq!(change.path, "/root/new");
-    assert!(matches!(change.kind, WatchKind::Created | WatchKind::Modified));
+    // What comes before is how a file is written whole: under another name.
+    let change = in_time(async {
+        loop {
+            let change = changes.next().await.unwrap().unwrap();
+            if change.path == "/root/new" {
+                return change;
+            }
+        }
+    })
+    .await;
+    assert!(!matches!(change.kind, WatchKind::Removed), "{change:?}");
     let missing = world.engine.watch(&world.who, &which, "/nowhere", true).await.err().unwrap();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     // The end of the sandbox ends the stream.
@@ -119,6 +127,7 @@ async fn changes_are_watched() {
 async fn a_port_carries_bytes_both_ways_and_half_closes() {
     let world = World::new().await;
     let which = world.create().await;
+    world.serve_echo(&which, 7).await;
     let port = world.engine.connect(&world.who, &which, Target::Tcp(7)).await.unwrap();
     let (mut from, mut to) = tokio::io::split(port);
     let sent: Vec<u8> = (0..2_000_000_u32).map(|n| (n % 251) as u8).collect();
@@ -139,13 +148,14 @@ async fn a_port_carries_bytes_both_ways_and_half_closes() {
 async fn usage_and_processes_are_told() {
     let world = World::new().await;
     let which = world.create().await;
-    let exec = world.start_exec(&which, "sleep").await;
+    let exec = world.engine.exec(&world.who, &which, ExecSpec::argv(["sleep", "1000"])).await.unwrap();
     let processes = world.engine.processes(&world.who, &which).await.unwrap();
     assert!(
         processes.iter().any(|process| process.exec.as_deref() == Some(exec.id.as_str())),
         "{processes:?}"
     );
-    assert_eq!(world.engine.usage(&world.who, &which).await.unwrap().pids, Some(1));
+    let usage = world.engine.usage(&world.who, &which).await.unwrap();
+    assert!(usage.pids.is_some_and(|n| n >= 1), "{usage:?}");
 }
 
 #[tokio::test]

@@ -1,11 +1,11 @@
 //! Guests that break the protocol hurt only their own request, within a time limit.
 
-use backends::fake::Hostility;
 use engine::Follow;
 use futures_util::StreamExt;
 use sandbox::{ErrorKind, ExecOutcome, ExecSpec, KillReason, SandboxState};
+use test_backend::Hostility;
 
-use super::support::{EntryKind, World, assert_numbered, in_time, seq, text};
+use super::support::{EntryKind, World, assert_numbered, be_impatient, in_time, seq, text};
 
 const ALL: [Hostility; 11] = [
     Hostility::TooLong,
@@ -29,7 +29,7 @@ fn is_fitting(kind: ErrorKind) -> bool {
 #[tokio::test]
 async fn a_request_to_a_hostile_guest_fails_in_time_and_names_the_sandbox() {
     for hostility in ALL {
-        let world = World::new().await;
+        let world = World::impatient().await;
         let bad = world.create_named("bad").await.id.into();
         world.backend.be_hostile(hostility, FOR_EVER);
         let error = in_time(world.engine.stat(&world.who, &bad, "/", true)).await.unwrap_err();
@@ -51,7 +51,7 @@ async fn a_request_to_a_hostile_guest_fails_in_time_and_names_the_sandbox() {
 
 #[tokio::test]
 async fn a_guest_of_another_version_is_asked_only_what_it_knows() {
-    let world = World::new().await;
+    let world = World::impatient().await;
     let which = world.create_named("old").await.id.into();
     world.backend.be_hostile(Hostility::Version(1), FOR_EVER);
     in_time(world.engine.stat(&world.who, &which, "/", true)).await.unwrap();
@@ -66,10 +66,10 @@ async fn a_guest_of_another_version_is_asked_only_what_it_knows() {
 #[tokio::test]
 async fn an_exec_in_a_hostile_guest_ends_and_the_neighbour_does_not_notice() {
     for hostility in ALL.into_iter().filter(|hostility| *hostility != Hostility::Endless) {
-        let world = World::new().await;
+        let world = World::impatient().await;
         let good = world.create_named("good").await.id.into();
         world.run(&good, "true").await;
-        let long = world.start_exec(&good, "echo still here; sleep").await;
+        let long = world.start_exec(&good, "echo still here; sleep 1000").await;
         let bad = world.create_named("bad").await.id.into();
         world.backend.be_hostile(hostility, FOR_EVER);
         // Started or not, it ends within our patience, with an error or an outcome.
@@ -98,6 +98,7 @@ async fn an_exec_in_a_hostile_guest_ends_and_the_neighbour_does_not_notice() {
 #[tokio::test]
 async fn output_without_end_is_held_to_the_cap_and_stops_with_the_sandbox() {
     let world = World::with(|config| {
+        be_impatient(config);
         config.ledger.per_sandbox_bytes = 2 << 20;
         config.ledger.segment_bytes = 256 << 10;
     })
@@ -120,7 +121,7 @@ async fn output_without_end_is_held_to_the_cap_and_stops_with_the_sandbox() {
 
 #[tokio::test]
 async fn a_body_longer_than_was_asked_for_is_cut_off() {
-    let world = World::new().await;
+    let world = World::impatient().await;
     let which = world.create().await;
     world.backend.be_hostile(Hostility::Endless, FOR_EVER);
     let (_, bytes) = world.engine.read_file(&world.who, &which, "/root/x", 0, Some(1000)).await.unwrap();
@@ -130,7 +131,7 @@ async fn a_body_longer_than_was_asked_for_is_cut_off() {
 
 #[tokio::test]
 async fn a_lost_connection_is_made_again_and_no_line_is_lost() {
-    let world = World::new().await;
+    let world = World::impatient().await;
     let which = world.create().await;
     let exec = world.start_exec(&which, "seq 200000; exit 4").await;
     // A second attach takes over, as the guest must allow: ours is closed, again and again.
@@ -139,8 +140,10 @@ async fn a_lost_connection_is_made_again_and_no_line_is_lost() {
     for n in [2, 8, 16] {
         let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
         in_time(entries.take(n).for_each(|item| async move { drop(item.unwrap()) })).await;
+        world.backend.fail_next_connects(0);
+        let stream = meddler.connect().await.unwrap();
         world.backend.fail_next_connects(3);
-        steal(&*meddler, exec.id.as_str()).await;
+        steal(stream, exec.id.as_str()).await;
     }
     world.backend.fail_next_connects(0);
     assert_eq!(world.wait(&which, &exec.id).await.exit_code, Some(4));
@@ -150,16 +153,23 @@ async fn a_lost_connection_is_made_again_and_no_line_is_lost() {
 }
 
 /// Attaches to an exec and leaves without acknowledging anything.
-async fn steal(instance: &dyn sandbox::Instance, exec: &str) {
-    use guest_protocol::{Frame, Request};
-    use tokio::io::AsyncWriteExt;
-    let Ok(mut stream) = instance.connect().await else { return };
+async fn steal(mut stream: sandbox::GuestStream, exec: &str) {
+    use guest_protocol::{Frame, FrameKind, Request};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let request = Request::ExecAttach { id: exec.to_owned(), from: 1 };
-    let frame = Frame::request(&request).unwrap();
     let mut out = bytes::BytesMut::new();
-    guest_protocol::encode(&frame, &mut out).unwrap();
+    guest_protocol::encode(&Frame::request(&request).unwrap(), &mut out).unwrap();
     stream.write_all(&out).await.unwrap();
-    for _ in 0..50 {
-        tokio::task::yield_now().await;
-    }
+    // The greeting, then the answer: the exec is ours now, or over.
+    let (mut decoder, mut buffer) = (guest_protocol::Decoder::default(), bytes::BytesMut::new());
+    in_time(async {
+        loop {
+            match decoder.decode(&mut buffer).unwrap() {
+                Some(frame) if frame.kind != FrameKind::Hello => return,
+                Some(_) => {}
+                None => assert_ne!(stream.read_buf(&mut buffer).await.unwrap(), 0),
+            }
+        }
+    })
+    .await;
 }

@@ -1,6 +1,6 @@
-//! Sandboxes on images, without really running them.
+//! Sandboxes on images.
 
-use std::{io::Cursor, time::Duration};
+use std::{io::Cursor, os::unix::fs::MetadataExt as _, time::Duration};
 
 use engine::{
     BuildSpec, Digest, DockerfileSource, Force, ImageConfig, ImageOptions, Platform, Principal, Progress,
@@ -32,6 +32,12 @@ async fn import(world: &World, name: &str, config: ImageConfig) -> Digest {
     let made =
         world.engine.import_image(&world.who, root, config, Platform::host(), reference).await.unwrap();
     made.summary.digest
+}
+
+/// Layers on disk, without that of image `host`.
+fn n_image_layers(world: &World) -> usize {
+    let layers = std::fs::read_dir(world.home.path().join("layers")).unwrap();
+    layers.filter(|layer| !layer.as_ref().unwrap().file_name().to_string_lossy().starts_with("host-")).count()
 }
 
 fn on(image: &str, name: &str) -> SandboxSpec {
@@ -146,9 +152,8 @@ async fn an_image_stays_while_a_sandbox_is_made_on_it() {
         })
         .await;
     }
-    let layers = world.home.path().join("layers");
     in_time(async {
-        while std::fs::read_dir(&layers).unwrap().count() > 0 {
+        while n_image_layers(&world) > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -267,7 +272,7 @@ async fn a_sandbox_is_made_on_a_whole_image_or_not_at_all() {
     assert!(n_made > 0);
     engine.prune_images(who).await.unwrap();
     in_time(async {
-        while std::fs::read_dir(world.home.path().join("layers")).unwrap().count() > 0 {
+        while n_image_layers(&world) > 0 {
             tokio::task::yield_now().await;
         }
     })
@@ -319,7 +324,8 @@ async fn paths_of_the_host_are_the_owners_or_were_allowed_by_who_asked() {
     let stranger = Principal::developer("somebody");
     let error = world.engine.create_sandbox(&stranger, spec("no", None)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
-    let identity = FileIdentity { device: 1, inode: 2 };
+    let found = std::fs::metadata(root.path()).unwrap();
+    let identity = FileIdentity { device: found.dev(), inode: found.ino() };
     let view = world.engine.create_sandbox(&stranger, spec("allowed", Some(identity))).await.unwrap();
     let RootfsPlan::Directory { identity: planned, .. } = view.plan.rootfs else { panic!("{:?}", view.plan) };
     assert_eq!(planned, Some(identity));

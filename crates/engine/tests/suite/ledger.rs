@@ -37,7 +37,7 @@ async fn the_oldest_finished_execs_go_first_and_their_records_with_them() {
     let tick = || world.clock.advance(std::time::Duration::from_secs(1));
     let first = world.run(&which, "seq 20000").await;
     tick();
-    let running = world.start_exec(&which, "echo early; sleep").await;
+    let running = world.start_exec(&which, "echo early; sleep 1000").await;
     let mut last = world.run(&which, "seq 20000").await;
     for _ in 0..8 {
         tick();
@@ -125,7 +125,7 @@ async fn a_ledger_that_is_cut_while_its_exec_runs_is_told_too() {
     let world = World::new().await;
     let view = world.create_named("dev").await;
     let which = view.id.clone().into();
-    let exec = world.start_exec(&which, "seq 2000; sleep").await;
+    let exec = world.start_exec(&which, "seq 2000; sleep 1000").await;
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 2, Follow::Yes).await.unwrap();
     in_time(entries.take(1).for_each(|item| async move { drop(item.unwrap()) })).await;
     let segment = world.directory(&view).join("logs").join(exec.id.as_str()).join("00000000000000000001.seg");
@@ -166,7 +166,7 @@ async fn output_that_only_the_ledger_had_is_told_as_lost_when_that_is_cut() {
     let world = World::new().await;
     let view = world.create_named("dev").await;
     let which = view.id.clone().into();
-    let exec = world.start_exec(&which, "seq 2000; late 0.3 afterwards").await;
+    let exec = world.start_exec(&which, "seq 2000; sleep 0.3; echo afterwards").await;
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 2, Follow::Yes).await.unwrap();
     in_time(entries.take(1).for_each(|item| async move { drop(item.unwrap()) })).await;
     // By then the guest was told that it is stored, and has forgotten it.

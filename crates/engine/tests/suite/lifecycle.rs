@@ -42,8 +42,8 @@ async fn stopping_twice_at_once_or_later_is_fine() {
 async fn a_stop_ends_commands_and_keeps_what_they_printed() {
     let world = World::new().await;
     let which = world.create().await;
-    let polite = world.start_exec(&which, "echo polite; sleep").await;
-    let stubborn = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep").await;
+    let polite = world.start_exec(&which, "echo polite; sleep 1000").await;
+    let stubborn = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep 1000").await;
     world.engine.stop_sandbox(&world.who, &which, Some(Duration::from_millis(50))).await.unwrap();
 
     for (exec, word) in [(polite, "polite\n"), (stubborn, "stubborn\n")] {
@@ -55,12 +55,12 @@ async fn a_stop_ends_commands_and_keeps_what_they_printed() {
 
 #[tokio::test]
 async fn a_guest_that_will_not_end_is_ended_by_force() {
-    let world = World::new().await;
+    let world = World::impatient().await;
     let which = world.create().await;
-    let exec = world.start_exec(&which, "echo here; sleep").await;
+    let exec = world.start_exec(&which, "echo here; sleep 1000").await;
     // The guest cannot even be asked.
     world.engine.exec(&world.who, &which, ExecSpec::shell("true")).await.unwrap();
-    world.backend.be_hostile(backends::fake::Hostility::Silence, 100);
+    world.backend.be_hostile(test_backend::Hostility::Silence, 100);
     let stopped = in_time(world.engine.stop_sandbox(&world.who, &which, Some(Duration::from_millis(20))))
         .await
         .unwrap();
@@ -94,7 +94,7 @@ async fn pause_refuses_execs_and_allows_files() {
 async fn a_paused_sandbox_is_thawed_to_stop() {
     let world = World::new().await;
     let which = world.create().await;
-    let exec = world.start_exec(&which, "echo one; sleep").await;
+    let exec = world.start_exec(&which, "echo one; sleep 1000").await;
     world.engine.pause_sandbox(&world.who, &which).await.unwrap();
     assert_eq!(world.stop(&which).await.state, SandboxState::Stopped);
     let done = world.wait(&which, &exec.id).await;
@@ -127,7 +127,7 @@ async fn what_the_state_does_not_allow_is_refused_with_a_next_step() {
 async fn a_restart_is_a_stop_and_a_start() {
     let world = World::new().await;
     let which = world.create().await;
-    let exec = world.start_exec(&which, "sleep").await;
+    let exec = world.start_exec(&which, "sleep 1000").await;
     world.write(&which, "/root/kept", "yes").await;
     let view = world.engine.restart_sandbox(&world.who, &which, None).await.unwrap();
     assert_eq!(view.state, SandboxState::Running);
@@ -159,7 +159,7 @@ async fn a_start_that_fails_falls_back_to_stopped_with_the_reason() {
 async fn a_place_that_ends_by_itself_is_seen_and_its_commands_get_an_end() {
     let world = World::new().await;
     let which = world.create().await;
-    let exec = world.start_exec(&which, "echo before; sleep").await;
+    let exec = world.start_exec(&which, "echo before; sleep 1000").await;
     // Its output is in the ledger before the instance ends.
     let mut entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
     in_time(async {
@@ -230,7 +230,7 @@ async fn draining_takes_no_new_commands_and_stops_after_the_last() {
 async fn removing_by_force_in_any_state_leaves_nothing() {
     let world = World::new().await;
     let running = world.create().await;
-    world.start_exec(&running, "sleep").await;
+    world.start_exec(&running, "sleep 1000").await;
     let paused = world.create().await;
     world.engine.pause_sandbox(&world.who, &paused).await.unwrap();
     let stopped = world.create().await;
@@ -278,7 +278,7 @@ async fn a_long_grace_is_shortened_by_whoever_cannot_wait() {
     let hour = Duration::from_secs(60 * 60);
     for is_removed in [false, true] {
         let which = world.create().await;
-        let exec = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep").await;
+        let exec = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep 1000").await;
         let patient = world.engine.stop_sandbox(&world.who, &which, Some(hour));
         let hasty = async {
             world.wait_for(&which, SandboxState::Stopping).await;

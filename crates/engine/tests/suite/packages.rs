@@ -32,16 +32,28 @@ impl PackageGateway for NoIndex {
 }
 
 async fn world() -> World {
-    World::with(|config| config.packages = Some(Arc::new(NoIndex))).await
+    World::with(|config| {
+        config.packages = Some(Arc::new(NoIndex));
+        // The managers of the host are not among those of its sandboxes.
+        config.defaults.env.insert("PATH".to_owned(), MANAGERS.to_owned());
+    })
+    .await
 }
+
+/// Where sandboxes look for package managers.
+const MANAGERS: &str = "/opt/managers";
 
 /// A sandbox whose npm is this script.
 async fn with_npm(world: &World, script: &str) -> SandboxRef {
     let which = world.create().await;
-    let options = WriteOptions { permissions: Some(0o755), parents: true, ..WriteOptions::default() };
-    let path = "/usr/local/bin/npm";
-    world.engine.write_file(&world.who, &which, path, options, bytes(script)).await.unwrap();
+    write_npm(world, &which, script).await;
     which
+}
+
+async fn write_npm(world: &World, which: &SandboxRef, script: &str) {
+    let options = WriteOptions { permissions: Some(0o755), parents: true, ..WriteOptions::default() };
+    let (path, script) = (format!("{MANAGERS}/npm"), format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n"));
+    world.engine.write_file(&world.who, which, &path, options, bytes(&script)).await.unwrap();
 }
 
 fn npm(packages: &[&str]) -> PackageSpec {
@@ -240,7 +252,7 @@ async fn the_manager_that_was_asked_for_a_package_is_the_one_that_tells_of_it() 
     let job = install(&world, &which, npm(&["left-pad"])).await;
     assert_eq!(ended(&world, &which, &job.id).await.state, PackageState::Failed);
     // Its npm prints a tree without the package now.
-    world.write(&which, "/usr/local/bin/npm", "echo '{}'").await;
+    write_npm(&world, &which, "echo '{}'").await;
     let status =
         async |name: &'static str| world.engine.package_status(&world.who, &which, None, name).await.unwrap();
     let failed = status("left-pad").await;

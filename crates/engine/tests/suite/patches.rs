@@ -60,7 +60,7 @@ async fn a_patch_that_fails_is_named_and_leaves_nothing() {
     let world = World::new().await;
     for (patch, kind) in [
         (text("/srv/a", "again"), ErrorKind::AlreadyExists),
-        (text("/srv", "a directory is there"), ErrorKind::WrongState),
+        (text("/srv", "a directory is there"), ErrorKind::AlreadyExists),
         (text("/srv/a/b", "beneath a file"), ErrorKind::WrongState),
         (Patch::Mkdir { path: "/srv/a".into(), mode: None }, ErrorKind::WrongState),
         (
@@ -125,6 +125,7 @@ async fn the_first_program_runs_at_every_start_and_ends_with_the_sandbox() {
     let which = SandboxRef::from(&view.id);
     let first = world.engine.execs(&world.who, &which).await.unwrap();
     assert_eq!((first.len(), first[0].state), (1, ExecState::Running));
+    world.printed(&which, &first[0].id, "init").await;
     world.stop(&which).await;
     let items = world.entries(&which, &first[0].id, Follow::Yes).await;
     assert_eq!(super::support::text(&items, super::support::EntryKind::Stdout), "hello init\n");

@@ -59,7 +59,7 @@ async fn check_nothing_is_lost(happens: fn(&Path)) {
     let live = world.create_from(labelled).await;
     let which: SandboxRef = live.id.clone().into();
     let ended = world.run(&which, "echo before; exit 3").await;
-    let running = world.start_exec(&which, "echo begun; late 0.2 afterwards").await;
+    let running = world.start_exec(&which, "echo begun; sleep 0.2; echo afterwards").await;
     world.write(&which, "/root/file", "kept").await;
     let paused: SandboxRef = world.create_named("paused").await.id.into();
     world.engine.pause_sandbox(&world.who, &paused).await.unwrap();
@@ -177,7 +177,7 @@ async fn what_has_no_manifest_is_swept_by_the_homes_own_database_only() {
     let world = world.restart().await;
     assert_eq!(world.warnings(), "");
     assert_eq!(world.backend.live(), [other.id]);
-    // The fake back end keeps no files on disk, and so sweeps none of the sandboxes'.
+    // The back end has a home of its own here, and so sweeps none of the sandboxes'.
     in_time(async {
         while strange[1].exists() {
             tokio::task::yield_now().await;

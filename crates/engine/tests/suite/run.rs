@@ -41,7 +41,7 @@ async fn a_run_that_is_cancelled_ends_its_exec_also_when_its_key_was_revoked() {
     let which = world.create().await;
     let made = world.engine.create_key(&world.who, Default::default()).await.unwrap();
     let who = world.engine.authenticate_key(&made.secret).await.unwrap();
-    let exec = world.engine.exec(&who, &which, ExecSpec::shell("echo begun; sleep")).await.unwrap();
+    let exec = world.engine.exec(&who, &which, ExecSpec::shell("echo begun; sleep 1000")).await.unwrap();
     let token = CancellationToken::new();
     let options = RunOptions { cancelled: Some(token.clone()), ..RunOptions::default() };
     let mut run = world.engine.run_to_end(&who, &exec, options).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_run_that_is_cancelled_ends_its_exec_also_when_its_key_was_revoked() {
 async fn who_leaves_a_run_leaves_it_running() {
     let world = World::new().await;
     let which = world.create().await;
-    let exec = world.start_exec(&which, "sleep").await;
+    let exec = world.start_exec(&which, "sleep 1000").await;
     let options = RunOptions { leave_after: Some(Duration::ZERO), ..RunOptions::default() };
     let run = world.engine.run_to_end(&world.who, &exec, options).await.unwrap();
     assert_eq!(to_the_end(run).await.1, RunEnd::Left);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use backends::fake::FakeBackend;
 use engine::{Engine, SandboxFilter, SandboxRef};
 use futures_util::poll;
 use sandbox::{
     Backend, BackendError, BackendKind, Capabilities, Instance, SandboxId, SandboxPlan, SandboxState,
 };
+use test_backend::TestBackend;
 use tokio::sync::Semaphore;
 
 use super::support::{World, in_time};
@@ -16,7 +16,7 @@ use super::support::{World, in_time};
 /// Finds one sandbox again only when told to.
 #[derive(Debug)]
 struct Stuck {
-    inner: FakeBackend,
+    inner: TestBackend,
     id: SandboxId,
     may_go_on: Arc<Semaphore>,
 }
@@ -68,7 +68,7 @@ async fn the_daemon_is_there_before_a_silent_guest_is() {
     let world = World::new().await;
     let (quick, silent) = (world.create_named("quick").await, world.create_named("silent").await);
     let (quick, silent_ref): (SandboxRef, SandboxRef) = (quick.id.into(), silent.id.clone().into());
-    let exec = world.start_exec(&silent_ref, "echo early; late 0.01 again; exit 5").await;
+    let exec = world.start_exec(&silent_ref, "echo early; sleep 0.01; echo again; exit 5").await;
     let (world, may_go_on) = reopen(world, &silent.id).await;
 
     let listed = world.engine.sandboxes(&world.who, &SandboxFilter::default()).await.unwrap();

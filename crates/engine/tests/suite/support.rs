@@ -2,24 +2,24 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use backends::fake::FakeBackend;
 use bytes::Bytes;
 use engine::{
     ByteStream, Deadlines, Engine, EngineConfig, Entry, EntryBody, ExecView, ExitEntry, Follow, Force,
     ManualClock, Principal, SandboxRef, SandboxView, Store,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
-use sandbox::{Event, EventKind, ExecId, ExecSpec, Result, SandboxSpec, SandboxState};
+use sandbox::{Capability, Event, EventKind, ExecId, ExecSpec, Result, SandboxSpec, SandboxState};
 use tempfile::TempDir;
+use test_backend::TestBackend;
 
 /// No story takes this long, unless something hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A daemon's engine with a home, a store and a back end that outlive it.
 pub(crate) struct World {
     pub(crate) engine: Engine,
     pub(crate) store: Store,
-    pub(crate) backend: FakeBackend,
+    pub(crate) backend: TestBackend,
     pub(crate) clock: ManualClock,
     pub(crate) who: Principal,
     pub(crate) config: EngineConfig,
@@ -31,24 +31,32 @@ impl World {
         Self::with(|_| {}).await
     }
 
+    /// One that soon gives up on guests, for stories about those that do not answer.
+    pub(crate) async fn impatient() -> Self {
+        Self::with(be_impatient).await
+    }
+
     pub(crate) async fn with(change: impl FnOnce(&mut EngineConfig)) -> Self {
         Self::at(tempfile::tempdir().unwrap(), change).await
     }
 
     pub(crate) async fn at(home: TempDir, change: impl FnOnce(&mut EngineConfig)) -> Self {
         let store = Store::open(home.path()).unwrap();
-        let backend = FakeBackend::new();
         let clock = ManualClock::new("2026-01-01T00:00:00Z".parse().unwrap());
         let mut config = EngineConfig::new(home.path());
         config.stop_grace = Duration::from_secs(5);
         config.deadlines = Deadlines {
-            hello: Duration::from_millis(300),
-            answer: Duration::from_millis(600),
-            long_answer: Duration::from_millis(600),
-            last_words: Duration::from_millis(500),
+            hello: Duration::from_secs(30),
+            answer: Duration::from_secs(30),
+            long_answer: Duration::from_secs(30),
+            last_words: Duration::from_secs(5),
             retry: Duration::from_millis(50),
         };
         change(&mut config);
+        let backend = match &config.images {
+            Some(_) => TestBackend::in_home(home.path()),
+            None => TestBackend::new(),
+        };
         let engine = open(&config, &store, &backend, &clock).await.unwrap();
         Self { engine, store, backend, clock, who: Principal::operator("tester"), config, home }
     }
@@ -69,6 +77,15 @@ impl World {
         let store = Store::open(home.path()).unwrap();
         let engine = open(&config, &store, &backend, &clock).await.unwrap();
         Self { engine, store, backend, clock, who, config, home }
+    }
+
+    /// Whether this host can do it. Says so where it cannot, since a test then proves less.
+    pub(crate) fn has(&self, capability: Capability) -> bool {
+        let has = self.engine.capabilities().has(capability);
+        if !has {
+            println!("skipped in part: this host has no {capability}");
+        }
+        has
     }
 
     pub(crate) async fn create(&self) -> SandboxRef {
@@ -115,6 +132,35 @@ impl World {
     /// Its stdout, up to its end.
     pub(crate) async fn output(&self, which: &SandboxRef, exec: &ExecId) -> String {
         text(&self.entries(which, exec, Follow::Yes).await, EntryKind::Stdout)
+    }
+
+    /// Waits until it has printed this.
+    pub(crate) async fn printed(&self, which: &SandboxRef, exec: &ExecId, expected: &str) {
+        let mut entries = self.engine.exec_entries(&self.who, which, exec, 1, Follow::Yes).await.unwrap();
+        let mut seen = String::new();
+        in_time(async {
+            while !seen.contains(expected) {
+                let entry = entries.next().await.expect("it still runs").unwrap();
+                seen.push_str(&text(&[entry], EntryKind::Stdout));
+            }
+        })
+        .await;
+    }
+
+    /// Has a program inside send back what comes to a port.
+    pub(crate) async fn serve_echo(&self, which: &SandboxRef, port: u16) {
+        let server = format!(
+            "import socket\n\
+             server = socket.create_server(('127.0.0.1', {port}))\n\
+             print('ready', flush=True)\n\
+             while True:\n    \
+                 client, _ = server.accept()\n    \
+                 while data := client.recv(65536): client.sendall(data)\n    \
+                 client.close()\n"
+        );
+        let spec = ExecSpec::argv(["python3", "-c", &server]);
+        let exec = self.engine.exec(&self.who, which, spec).await.unwrap();
+        self.printed(which, &exec.id, "ready").await;
     }
 
     pub(crate) async fn stop(&self, which: &SandboxRef) -> SandboxView {
@@ -170,13 +216,20 @@ impl World {
     }
 }
 
+/// Short, but not too short for a good guest on a busy machine.
+pub(crate) fn be_impatient(config: &mut EngineConfig) {
+    let soon = Duration::from_secs(2);
+    config.deadlines =
+        Deadlines { hello: soon, answer: soon, long_answer: soon, last_words: soon, ..config.deadlines };
+}
+
 pub(crate) async fn open(
     config: &EngineConfig,
     store: &Store,
-    backend: &FakeBackend,
+    backend: &TestBackend,
     clock: &ManualClock,
 ) -> Result<Engine> {
-    let (backend, clock) = (Arc::new(backend.clone()), Arc::new(clock.clone()));
+    let (backend, clock) = (backend.for_engine(), Arc::new(clock.clone()));
     let engine = in_time(Engine::open_with_clock(config.clone(), store.clone(), backend, clock)).await?;
     in_time(engine.settled()).await;
     Ok(engine)

@@ -1,8 +1,8 @@
 //! Commands that may or may not have begun.
 
-use backends::fake::Hostility;
 use engine::{Follow, SandboxRef};
 use sandbox::{ErrorKind, ExecOutcome, ExecSpec, ExecState, KillReason, NotStarted, SandboxState};
+use test_backend::Hostility;
 
 use super::support::{EntryKind, World, in_time, text};
 
@@ -20,10 +20,10 @@ async fn only_exec(world: &World, which: &SandboxRef) -> engine::ExecView {
 
 #[tokio::test]
 async fn a_command_that_began_without_a_word_is_killed_and_its_end_is_told() {
-    let world = World::new().await;
+    let world = World::impatient().await;
     let which = world.create().await;
     world.backend.be_hostile(Hostility::SilentStart, 1);
-    let spec = ExecSpec::shell("echo begun; sleep");
+    let spec = ExecSpec::shell("echo begun; sleep 1000");
     let error = in_time(world.engine.exec(&world.who, &which, spec)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 
@@ -32,12 +32,14 @@ async fn a_command_that_began_without_a_word_is_killed_and_its_end_is_told() {
     assert_eq!(done.outcome, Some(ExecOutcome::Killed { reason: KillReason::Request }));
     let entries = world.entries(&which, &exec.id, Follow::Yes).await;
     assert_eq!(text(&entries, EntryKind::Stdout), "begun\n");
-    assert_eq!(world.engine.processes(&world.who, &which).await.unwrap(), []);
+    let mut processes = world.engine.processes(&world.who, &which).await.unwrap();
+    processes.retain(|process| process.pid != 1);
+    assert_eq!(processes, [], "nothing but the guest");
 }
 
 #[tokio::test]
 async fn a_command_that_never_began_is_settled_when_the_guest_can_say_so() {
-    let world = World::new().await;
+    let world = World::impatient().await;
     let which = world.create().await;
     world.backend.be_hostile(Hostility::SilenceAfterHello, 1_000_000);
     let failed = in_time(world.engine.exec(&world.who, &which, ExecSpec::shell("echo begun"))).await;
@@ -53,7 +55,7 @@ async fn a_command_that_never_began_is_settled_when_the_guest_can_say_so() {
 
 #[tokio::test]
 async fn a_pause_waits_for_a_command_that_is_starting() {
-    let world = World::new().await;
+    let world = World::impatient().await;
     let which = world.create().await;
     world.backend.be_hostile(Hostility::Slow, 1);
     let exec = world.engine.exec(&world.who, &which, ExecSpec::shell("echo on; exit 3"));

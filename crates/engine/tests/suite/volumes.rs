@@ -268,6 +268,7 @@ async fn a_volume_that_is_asked_for_twice_at_once_is_made_once() {
 async fn what_would_pass_a_measured_quota_is_refused_while_it_comes_and_changes_nothing() {
     const MIB: usize = 1024 * 1024;
     let world = World::new().await;
+    world.backend.measure_quotas();
     let (engine, who, which) = (&world.engine, &world.who, volume("small"));
     let spec: VolumeSpec = serde_json::from_value(json!({"name": "small", "quota": 4 * MIB})).unwrap();
     engine.create_volume(who, spec).await.unwrap();

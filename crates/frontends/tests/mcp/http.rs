@@ -4,7 +4,7 @@ use axum::{body::Body, http::Request};
 use engine::{CallFilter, Principal};
 use serde_json::{Value, json};
 
-use crate::support::{STATELESS, Server, VERSIONS, call, hello, posted, request, stateless};
+use crate::support::{PICTURE, STATELESS, Server, VERSIONS, call, hello, posted, request, stateless};
 
 fn tool_names(answer: &Value) -> Vec<&str> {
     let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
@@ -95,7 +95,7 @@ async fn pictures_and_links_come_in_every_revision_that_has_them() {
     let server = Server::new().await;
     server.begin("2025-11-25", "ana").await.ask(call(1, "sandbox_create", json!({ "name": "dev" }))).await;
     let run = || {
-        let code = "rich picture 30\nrich picture 3000000\n1 + 1";
+        let code = format!("{PICTURE}display(Picture(30), Picture(3000000))\n1 + 1");
         call(2, "sandbox_run_code", json!({ "name": "dev", "code": code }))
     };
     let check = |version: &str, answer: &Value| {

@@ -1,4 +1,4 @@
-//! MCP over every transport, as a client sees it: a real engine on the fake back end, nothing between but the messages.
+//! MCP over every transport, as a client sees it: a real engine and real sandboxes, nothing between but the messages.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,

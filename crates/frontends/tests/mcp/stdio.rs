@@ -98,8 +98,9 @@ async fn a_client_that_is_gone_loses_nothing() {
     pipe.say(call(1, "sandbox_create", json!({ "name": "dev" }))).await;
     pipe.hear().await;
     let command =
-        json!({ "name": "dev", "command": "sh", "args": ["-c", "sleep 1; echo late"], "requestId": "a" });
-    let code = json!({ "name": "dev", "code": "sleep(1)\nprint('late')", "requestId": "b" });
+        json!({ "name": "dev", "command": "sh", "args": ["-c", "sleep 5; echo late"], "requestId": "a" });
+    let code =
+        json!({ "name": "dev", "code": "import time; time.sleep(5)\nprint('late')", "requestId": "b" });
     pipe.say(call(2, "sandbox_exec", command.clone())).await;
     pipe.say(call(3, "sandbox_run_code", code.clone())).await;
     // Those that only wait for something are not waited for.

@@ -8,7 +8,6 @@ use axum::{
     http::{HeaderMap, Request, StatusCode, request::Parts},
     response::Response,
 };
-use backends::fake::FakeBackend;
 use engine::{Engine, EngineConfig, Principal};
 use frontends::{
     http::{self, Activity, Authenticate, Gate, Peer},
@@ -18,20 +17,28 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use store::Store;
+use test_backend::TestBackend;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// A test that waits longer than this has found a bug.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 pub(crate) const STATELESS: &str = "2026-07-28";
 const BOTH: &str = "application/json, text/event-stream";
+
+/// Python that shows a picture of so many bytes, which begins like a PNG and goes on with nothing.
+pub(crate) const PICTURE: &str = "class Picture:\n    \
+    def __init__(self, n): self.n = n\n    \
+    def __repr__(self): return '<Figure>'\n    \
+    def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'.ljust(self.n, b'\\0')\n";
 
 pub(crate) struct Server {
     pub(crate) engine: Engine,
     pub(crate) app: Router,
     pub(crate) stop: CancellationToken,
     pub(crate) activity: Activity,
+    _backend: TestBackend,
     pub(crate) home: tempfile::TempDir,
 }
 
@@ -62,14 +69,14 @@ impl Server {
     pub(crate) async fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
-        let backend = Arc::new(FakeBackend::new());
-        let engine = Engine::open(EngineConfig::new(home.path()), store, backend).await.unwrap();
+        let backend = TestBackend::new();
+        let engine = Engine::open(EngineConfig::new(home.path()), store, backend.for_engine()).await.unwrap();
         let (stop, activity) = (CancellationToken::new(), Activity::default());
         let routes =
             mcp::router(Mcp::new(engine.clone(), Settings::default()), stop.clone(), activity.clone());
         let believes = Believes { engine: engine.clone() };
         let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(believes)));
-        Self { engine, app, stop, activity, home }
+        Self { engine, app, stop, activity, _backend: backend, home }
     }
 
     pub(crate) async fn open(&self, mut request: Request<Body>) -> Response {

@@ -1,0 +1,90 @@
+//! The back end as the engine sees it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use backends::namespace::NamespaceBackend;
+use sandbox::{
+    Backend, BackendError, BackendKind, BackendSnapshots, BackendVolumes, Capabilities, Instance, SandboxId,
+    SandboxPlan,
+};
+
+use crate::{
+    TestBackend,
+    common::{Common, STARTS},
+    lock,
+};
+
+#[async_trait]
+impl Backend for TestBackend {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Namespace
+    }
+
+    async fn probe(&self) -> Result<Capabilities, BackendError> {
+        match lock(&self.shared.capabilities).clone() {
+            Some(capabilities) => Ok(capabilities),
+            None => Ok(Common::get()?.capabilities.clone()),
+        }
+    }
+
+    async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
+        let delay = self.shared.switches.start_delay();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        if let Some(error) = self.shared.switches.take_create_failure() {
+            return Err(error);
+        }
+        let wanted = plan.clone();
+        let create = |backend: Arc<NamespaceBackend>| async move {
+            let _may_make_an_image =
+                if wanted.limits.disk_is_hard { Some(STARTS.read().await) } else { None };
+            backend.create(&wanted).await
+        };
+        let real = self.shared.place.with_backend(create).await?;
+        Ok(self.shared.keep(&plan.id, real))
+    }
+
+    async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
+        self.shared.switches.check_there()?;
+        let known = plan.clone();
+        let adopt = |backend: Arc<NamespaceBackend>| async move { backend.adopt(&known).await };
+        let real = self.shared.place.with_backend(adopt).await?;
+        Ok(real.map(|real| self.shared.keep(&plan.id, real)))
+    }
+
+    async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
+        if self.shared.place.directories().is_none() {
+            // Nothing was made yet, so nothing needs to be started to look for it.
+            return Ok(Vec::new());
+        }
+        let (alive, known) = (alive.to_vec(), known.to_vec());
+        let sweep = |backend: Arc<NamespaceBackend>| async move { backend.sweep(&alive, &known).await };
+        let swept = self.shared.place.with_backend(sweep).await?;
+        lock(&self.shared.instances).retain(|id, _| !swept.contains(id));
+        Ok(swept)
+    }
+
+    async fn remove(&self, id: &SandboxId) -> Result<(), BackendError> {
+        if let Some(error) = self.shared.switches.take_removal_failure() {
+            return Err(error);
+        }
+        if self.shared.place.directories().is_none() {
+            return Ok(());
+        }
+        let gone = id.clone();
+        let remove = |backend: Arc<NamespaceBackend>| async move { Backend::remove(&*backend, &gone).await };
+        self.shared.place.with_backend(remove).await?;
+        lock(&self.shared.instances).remove(id);
+        Ok(())
+    }
+
+    fn volumes(&self) -> Option<&dyn BackendVolumes> {
+        Some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn BackendSnapshots> {
+        Some(self)
+    }
+}
