@@ -67,6 +67,7 @@ impl Backend for TestBackend {
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<(), BackendError> {
+        self.shared.switches.check_there()?;
         if let Some(error) = self.shared.switches.take_removal_failure() {
             return Err(error);
         }
