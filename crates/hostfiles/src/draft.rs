@@ -35,8 +35,8 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// A file named as `shown` is, in `directory`. Without `mode` the umask decides; a file with one is nobody else's until
-    /// it is in place.
+    /// A file named as `shown` is, in `directory`. Without `mode` the umask decides; a file with one is nobody else's
+    /// until it is in place.
     pub fn begin(directory: OwnedFd, shown: PathBuf, mode: Option<u32>) -> Result<Self> {
         let failed = |errno| Error::io("write", &shown, errno);
         let Some(name) = shown.file_name().map(OsStr::to_owned) else { return Err(failed(Errno::ISDIR)) };

@@ -66,7 +66,8 @@ impl Drop for Staging<'_> {
     }
 }
 
-/// Moves what is in `from` into `into`: directories are merged, files and links are replaced. Links are moved, never followed.
+/// Moves what is in `from` into `into`: directories are merged, files and links are replaced. Links are moved, never
+/// followed.
 pub(crate) fn merge(from: &OwnedFd, into: &OwnedFd, shown: &Path) -> Result<()> {
     let failed = |errno| Error::io("list", shown, errno);
     for name in names(from.as_fd(), failed, |_n_names| Ok(()))? {

@@ -31,7 +31,8 @@ use crate::{
     tally::Tally,
 };
 
-/// A file or directory that is copied from, held open: what is copied later is this one, whatever is at its path by then.
+/// A file or directory that is copied from, held open: what is copied later is this one, whatever is at its path by
+/// then.
 #[derive(Debug)]
 pub struct Source {
     /// Its path, for messages.
@@ -61,8 +62,8 @@ impl Report {
 }
 
 impl Source {
-    /// What `open` opens, if it is a file or a directory. It is looked at before it is opened for reading, which a device or
-    /// a pipe would notice, and once more afterwards.
+    /// What `open` opens, if it is a file or a directory. It is looked at before it is opened for reading, which a
+    /// device or a pipe would notice, and once more afterwards.
     pub fn open(shown: PathBuf, open: impl Fn(OFlags) -> Result<OwnedFd, Errno>) -> Result<Self> {
         let failed = |errno| Error::io("read", &shown, errno);
         let look = |fd: &OwnedFd| fstat(fd).map_err(failed);
@@ -118,8 +119,8 @@ impl Source {
         Ok(names)
     }
 
-    /// A file's bytes; of a directory all that is beneath it, as a tar. The entries are named beneath `prefix`, which comes
-    /// first; an empty one means only what is in the directory. Blocks.
+    /// A file's bytes; of a directory all that is beneath it, as a tar. The entries are named beneath `prefix`, which
+    /// comes first; an empty one means only what is in the directory. Blocks.
     fn send(self, prefix: &Path, rules: Rules, writer: impl Write) -> Result<Counts> {
         match self.opened {
             Opened::File { file, .. } => send_file(file, &self.shown, rules, writer),
@@ -127,7 +128,8 @@ impl Source {
         }
     }
 
-    /// Its bytes, read by a thread that begins when the first is asked for. `word` says in the stream why they break off.
+    /// Its bytes, read by a thread that begins when the first is asked for. `word` says in the stream why they break
+    /// off.
     pub fn into_stream<E: Send + 'static>(
         self,
         prefix: PathBuf,
@@ -379,7 +381,7 @@ mod tests {
         assert_eq!(
             members,
             [
-                "top Directory 700",
+                "top/ Directory 700",
                 "top/d Directory 755",
                 "top/d/file Regular 4755",
                 "top/d/inside Symlink 777",

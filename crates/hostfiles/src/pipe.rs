@@ -98,8 +98,8 @@ pub async fn pump<E>(
     }
 }
 
-/// Has `work` read what comes, in a thread of its own. The outer error is that of `bytes`, which comes first: the thread only
-/// saw that there is no more. Whoever drops this breaks the reading off; the thread ends soon.
+/// Has `work` read what comes, in a thread of its own. The outer error is that of `bytes`, which comes first: the
+/// thread only saw that there is no more. Whoever drops this breaks the reading off; the thread ends soon.
 pub async fn feed<T: Send + 'static, E: Send + 'static>(
     mut bytes: impl Stream<Item = Result<Bytes, E>> + Unpin,
     work: impl FnOnce(PipeReader<E>) -> Result<T> + Send + 'static,

@@ -1,4 +1,5 @@
-//! Zeros that become holes: what a sandbox shows as a file of many terabytes may take no room there, and shall take none here.
+//! Zeros that become holes: what a sandbox shows as a file of many terabytes may take no room there, and shall take
+//! none here.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 

@@ -111,8 +111,8 @@ impl Tally {
     }
 }
 
-/// Whether a link in a directory `depth` steps down a tree leads to something in the tree. Steps up may only come first:
-/// after a name they would lead up from wherever that name leads, if it is a link itself.
+/// Whether a link in a directory `depth` steps down a tree leads to something in the tree. Steps up may only come
+/// first: after a name they would lead up from wherever that name leads, if it is a link itself.
 fn stays_inside(target: &Path, depth: usize) -> bool {
     let mut n_up = 0;
     let mut has_names = false;

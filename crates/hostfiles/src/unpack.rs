@@ -1,7 +1,8 @@
 //! Bytes from inside a sandbox onto this host. Every name and every byte of them may be a trick.
 //!
-//! Everything happens beneath one open directory, component by component, and no link is ever followed. Owners, setuid bits,
-//! pipes and devices stay inside. What an honest sandbox never sends ends the copy; what means nothing here is left out.
+//! Everything happens beneath one open directory, component by component, and no link is ever followed. Owners, setuid
+//! bits, pipes and devices stay inside. What an honest sandbox never sends ends the copy; what means nothing here is
+//! left out.
 
 use std::{
     ffi::OsString,
@@ -45,9 +46,9 @@ pub fn receive_file(mut source: impl Read, mut draft: Draft, rules: Rules) -> Re
     Ok(tally.counts)
 }
 
-/// Unpacks a tar stream into the directory `into`: directories are merged, files and links replaced. Nothing is changed there
-/// before all has come. The first `n_stripped` components of every name are left away. `shown` is where `into` is, for
-/// messages.
+/// Unpacks a tar stream into the directory `into`: directories are merged, files and links replaced. Nothing is changed
+/// there before all has come. The first `n_stripped` components of every name are left away. `shown` is where `into`
+/// is, for messages.
 pub fn receive_tree(
     mut source: impl Read,
     into: &OwnedFd,

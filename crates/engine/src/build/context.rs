@@ -541,7 +541,7 @@ mod tests {
         };
         let context = archive().read(Odd::LeftOut).unwrap();
         assert_eq!((names(&context, "."), context.n_left_out), (vec![":file".to_owned()], 2));
-        assert!(archive().read(Odd::Refused).unwrap_err().to_string().contains("dev/null is of a kind"));
+        assert!(archive().read(Odd::Refused).unwrap_err().to_string().contains("dev/null has a type"));
     }
 
     #[test]

@@ -168,8 +168,8 @@ async fn environments_are_bounded_wherever_they_are_given() {
         (long, "bytes; the limit is 1048576"),
         (one("A", &"x".repeat(128 * 1024)), "131074 bytes; the limit is 131071"),
         (one(&"A".repeat(128 * 1024), "x"), "131074 bytes; the limit is 131071"),
-        (one("", "x"), "is not a name"),
-        (one("A=B", "x"), "is not a name"),
+        (one("", "x"), "is not a valid name"),
+        (one("A=B", "x"), "is not a valid name"),
     ] {
         let spec = SandboxSpec { env: env.clone(), ..SandboxSpec::default() };
         let created = world.engine.create_sandbox(&world.who, spec).await.unwrap_err();

@@ -121,13 +121,19 @@ async fn a_sandbox_can_be_stopped_and_removed_on_a_full_disk_as_far_as_it_goes()
 async fn an_end_that_cannot_be_written_is_told_and_written_later() {
     let Some((world, disk)) = world_on_a_small_disk().await else { return };
     let which = world.create().await;
-    let spec = ExecSpec { stdin: true, ..ExecSpec::shell("echo begun; cat; seq 60000") };
+    let spec = ExecSpec { stdin: true, ..ExecSpec::shell("echo begun; cat; seq 1000; touch /tmp/printed; sleep 1000") };
     let printing = world.engine.exec(&world.who, &which, spec).await.unwrap();
     let entries = world.engine.exec_entries(&world.who, &which, &printing.id, 1, Follow::Yes).await.unwrap();
     in_time(entries.take(2).for_each(|item| async move { drop(item.unwrap()) })).await;
     let sleeping = world.start_exec(&which, "sleep 1000").await;
     disk.fill();
     world.engine.exec_stdin(&world.who, &which, &printing.id, bytes(""), true).await.unwrap();
+    in_time(async {
+        while world.engine.stat(&world.who, &which, "/tmp/printed", true).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     in_time(world.engine.stop_sandbox(&world.who, &which, None)).await.unwrap();
     for exec in [&printing.id, &sleeping.id] {
         let view = world.engine.exec_view(&world.who, &which, exec).await.unwrap();

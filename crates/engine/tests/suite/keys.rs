@@ -99,7 +99,7 @@ async fn a_key_expires_by_the_clock_and_says_so_only_to_its_holder() {
     assert!(error.to_string().contains("short has expired"), "{error}");
     let guessed = format!("{}x", &made.secret[..60]);
     let error = world.engine.authenticate_key(&guessed).await.unwrap_err();
-    assert!(error.to_string().contains("not known"), "{error}");
+    assert!(error.to_string().contains("unknown key"), "{error}");
     // A caller who was admitted before is refused now.
     let error = world.engine.sandboxes(&who, &SandboxFilter::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated);

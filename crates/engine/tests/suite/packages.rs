@@ -148,7 +148,7 @@ async fn the_same_packages_join_and_others_wait_for_their_turn() {
     })
     .await;
     let waiting = world.engine.package_job(&world.who, &which, &second.id).await.unwrap();
-    assert!(waiting.message.unwrap().contains("waits") && waiting.exec.is_none());
+    assert!(waiting.message.unwrap().contains("waiting") && waiting.exec.is_none());
     let status = world.engine.package_status(&world.who, &which, None, "c").await.unwrap();
     assert_eq!(status.state, PackagePresence::Installing);
     assert_eq!(status.job.unwrap().id, second.id);
@@ -217,7 +217,7 @@ async fn a_job_that_had_not_begun_when_the_daemon_died_has_failed() {
     let world = world.crash().await;
     let job = ended(&world, &which, &record.id).await;
     assert_eq!(job.state, PackageState::Failed);
-    assert!(job.message.unwrap().contains("the daemon ended"));
+    assert!(job.message.unwrap().contains("the daemon stopped"));
     // It leaves nothing in the way of the next.
     let job = install(&world, &which, npm(&["left-pad"])).await;
     ended(&world, &which, &job.id).await;
@@ -274,7 +274,7 @@ async fn a_manager_that_prints_without_end_is_told_and_killed() {
     let n_before = world.engine.processes(&world.who, &which).await.unwrap().len();
     let error = world.engine.packages(&world.who, &which, Some(PackageManager::Npm)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitReached);
-    assert!(error.to_string().contains("npm printed too much"), "{error}");
+    assert!(error.to_string().contains("npm printed more than"), "{error}");
     in_time(async {
         while world.engine.processes(&world.who, &which).await.unwrap().len() > n_before {
             tokio::task::yield_now().await;

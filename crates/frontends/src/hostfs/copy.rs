@@ -52,8 +52,8 @@ pub(super) async fn locate(caller: HostCaller<'_>, path: &str, access: Access) -
     location.map_err(|error| caller.how_to_allow(error))
 }
 
-/// Copies a file or directory of a sandbox to the host. A file becomes `host_path`; what is in a directory comes beneath
-/// it. Missing directories are made.
+/// Copies a file or directory of a sandbox to the host. A file becomes `host_path`; what is in a directory comes
+/// beneath it. Missing directories are made.
 ///
 /// `watched` sees the bytes go by.
 pub(crate) async fn copy_out(

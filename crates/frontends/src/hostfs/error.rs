@@ -14,13 +14,13 @@ pub(super) fn worded(error: hostfiles::Error) -> Error {
         Failure::InTheWay { path, is_link: true } => failed("write", &path, Errno::LOOP),
         Failure::InTheWay { path, is_link: false } => failed("write", &path, Errno::EXIST),
         Failure::OddKind { .. } => Error::new(ErrorKind::WrongState, message)
-            .with_hint("Pipes, sockets and devices are not copied; name a file or a directory."),
+            .with_hint("Pipes, sockets and devices cannot be copied; give a file or a directory."),
         Failure::Changed { .. } => Error::new(ErrorKind::Unavailable, message).with_hint("Copy it again."),
         Failure::TooDeep { .. } => {
-            Error::new(ErrorKind::LimitReached, message).with_hint("Copy a directory further down.")
+            Error::new(ErrorKind::LimitReached, message).with_hint("Copy a subdirectory.")
         }
         Failure::TooMany { .. } => Error::new(ErrorKind::LimitReached, message)
-            .with_hint("Copy a directory further down, or an archive."),
+            .with_hint("Copy a subdirectory, or an archive."),
         Failure::TooLarge { .. } => {
             Error::new(ErrorKind::LimitReached, message).with_hint("Copy less at once.")
         }
@@ -47,24 +47,24 @@ pub(super) fn denied(path: &Path, why: &str) -> Error {
 pub(super) fn failed(what: &str, path: &Path, errno: Errno) -> Error {
     let at = path.display();
     let error = match errno {
-        Errno::XDEV => return denied(path, "leads out of the directory that is allowed"),
+        Errno::XDEV => return denied(path, "leads out of the allowed directory"),
         Errno::LOOP => return denied(path, "leads through a symbolic link that is not followed"),
-        Errno::NOENT => Error::not_found(format!("{at} is not there on the host"))
-            .with_hint("Check the path: it is one of the host, not of the sandbox."),
+        Errno::NOENT => Error::not_found(format!("{at} does not exist on the host"))
+            .with_hint("Check the path: it is a path on the host, not in the sandbox."),
         Errno::ACCESS | Errno::PERM | Errno::ROFS => {
             Error::new(ErrorKind::Denied, format!("could not {what} {at} on the host: {errno}"))
-                .with_hint("The user that runs the daemon has no right to it.")
+                .with_hint("The daemon's user does not have permission.")
         }
         Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY => {
             Error::new(ErrorKind::WrongState, format!("could not {what} {at} on the host: {errno}"))
-                .with_hint("Something of another kind is there; choose another path of the host.")
+                .with_hint("A file of another kind exists there; choose another host path.")
         }
         Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE => {
             Error::new(ErrorKind::Unavailable, format!("could not {what} {at} on the host: {errno}"))
         }
         Errno::AGAIN => Error::new(
             ErrorKind::Unavailable,
-            format!("{at} was being moved about on the host while it was opened"),
+            format!("{at} was moved on the host while it was being opened"),
         ),
         _ => Error::new(ErrorKind::Internal, format!("could not {what} {at} on the host: {errno}")),
     };

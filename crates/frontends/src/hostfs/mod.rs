@@ -37,8 +37,8 @@ pub(crate) struct HostCaller<'a> {
 }
 
 impl HostCaller<'_> {
-    /// Adds how a path that was refused can be allowed: by the command line of `warren mcp` for clients on stdio, who say where
-    /// they stand, and by that of the daemon for those on HTTP.
+    /// Adds how a path that was refused can be allowed: by the command line of `warren mcp` for clients on stdio, who
+    /// say where they stand, and by that of the daemon for those on HTTP.
     fn how_to_allow(self, error: Error) -> Error {
         if error.kind() != ErrorKind::Denied || !error.is_about(Thing::HostPath) {
             return error;

@@ -20,8 +20,8 @@ use super::{
 /// What is gathered before it is written.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// A file of the host that is being written beside its place. Dropped before [`NewFile::commit`] it is gone, whoever still
-/// writes to it.
+/// A file of the host that is being written beside its place. Dropped before [`NewFile::commit`] it is gone, whoever
+/// still writes to it.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     shown: PathBuf,

@@ -218,6 +218,6 @@ mod tests {
             .map(|entry| entry.unwrap().path().unwrap().display().to_string())
             .collect();
         names.sort();
-        assert_eq!(names, [".dockerignore", OUTSIDE_DOCKERFILE, "deploy/Dockerfile", "src", "src/a"]);
+        assert_eq!(names, [".dockerignore", OUTSIDE_DOCKERFILE, "deploy/Dockerfile", "src/", "src/a"]);
     }
 }

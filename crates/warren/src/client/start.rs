@@ -164,6 +164,6 @@ mod tests {
     #[tokio::test]
     async fn a_daemon_that_ended_is_called_so() {
         let (_, error) = word_of("true", Instant::now() + PATIENCE).await;
-        assert!(error.to_string().contains("ended before"), "{error}");
+        assert!(error.to_string().contains("exited before"), "{error}");
     }
 }

@@ -79,8 +79,8 @@ impl Source<'_> {
     }
 }
 
-/// Copies a file, directory or link from inside to `local`; returns the bytes that came. Whoever interrupts it finds what was
-/// there before.
+/// Copies a file, directory or link from inside to `local`; returns the bytes that came. Whoever interrupts it finds
+/// what was there before.
 pub(crate) async fn download(
     client: &Client,
     source: Source<'_>,
@@ -120,8 +120,8 @@ async fn download_one(
 /// Where one file or link goes.
 struct Target {
     path: PathBuf,
-    /// Whether the caller named it; otherwise its name came with the source, and a link of that name may be the sandbox's
-    /// own, left here by an earlier copy.
+    /// Whether the caller named it; otherwise its name came with the source, and a link of that name may be the
+    /// sandbox's own, left here by an earlier copy.
     is_named: bool,
 }
 

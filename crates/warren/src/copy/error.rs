@@ -20,7 +20,7 @@ pub(super) fn worded(failure: Failure) -> Error {
         Failure::OddKind { .. } => Error::new(ErrorKind::Unsupported, message),
         Failure::Changed { .. } => Error::new(ErrorKind::Unavailable, message).with_hint("Copy it again."),
         Failure::TooDeep { .. } => {
-            Error::new(ErrorKind::LimitReached, message).with_hint("Copy a directory further down.")
+            Error::new(ErrorKind::LimitReached, message).with_hint("Copy a subdirectory.")
         }
         Failure::TooMany { .. } | Failure::TooLarge { .. } => Error::new(ErrorKind::LimitReached, message),
         Failure::NotADirectory => Error::new(ErrorKind::WrongState, message)

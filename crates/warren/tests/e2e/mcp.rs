@@ -189,7 +189,7 @@ fn a_daemon_that_is_killed_is_followed_by_the_next_without_the_client_noticing()
     assert_eq!(lost["result"]["isError"], true, "{lost}");
     let error = &lost["result"]["structuredContent"]["error"];
     assert_eq!((&error["code"], &error["retryable"]), (&json!("unavailable"), &json!(false)), "{lost}");
-    assert!(error["message"].as_str().unwrap().contains("daemon ended"), "{lost}");
+    assert!(error["message"].as_str().unwrap().contains("daemon stopped"), "{lost}");
     assert!(error["hint"].as_str().unwrap().contains("sandbox_exec_list"), "{lost}");
     // It is the same session still: no new greeting, and what was enabled is enabled.
     assert!(client.lists("sandbox_fs_tree"));

@@ -63,7 +63,7 @@ fn a_mistake_is_answered_with_the_next_step() {
         (&["exec", "dev", "--bogus"], 2, "--bogus", "--help"),
         (&["run"], 2, "PROGRAM", "--help"),
         (&["fork", "dev", "--prefix", "a/b"], 125, "a/b", "63 letters"),
-        (&["fork", "dev", "--name", "one", "--name", "one"], 125, "same name", "of its own"),
+        (&["fork", "dev", "--name", "one", "--name", "one"], 125, "same name", "different name"),
         (&["fork", "dev", "-n", "0"], 125, "from 1", "one fork"),
         (&["diff", "dev", "--since", "../x"], 125, "../x", "hint:"),
         (&["volume", "cat", "nosuch:/x"], 125, "nosuch", "hint:"),

@@ -175,7 +175,7 @@ async fn what_is_wrong_is_told_with_what_would_be_right() {
     let client = Client::with(Settings { host, ..Settings::default() }).await;
     let disk = |name: &str| json!({ "rootfs": { "kind": "disk", "path": place.path().join(name) } });
     for (fields, code, message, hint) in [
-        (json!({ "hostname": "bad host" }), "invalid_request", "hostname \"bad host\"", "hostname"),
+        (json!({ "hostname": "bad host" }), "invalid_request", "\"bad host\" is not a valid hostname", "hostname"),
         (
             json!({ "patches": [{ "kind": "mkdir", "path": "srv" }] }),
             "invalid_request",
@@ -183,7 +183,7 @@ async fn what_is_wrong_is_told_with_what_would_be_right() {
             "begins with /",
         ),
         (disk("text"), "invalid_request", "ext4", "mkfs.ext4"),
-        (disk("none"), "not_found", "none is not there", "one of the host"),
+        (disk("none"), "not_found", "none does not exist", "on the host"),
     ] {
         let error = client.error("sandbox_create", fields, code).await;
         assert!(error["message"].as_str().unwrap().contains(message), "{message}: {error}");
@@ -255,7 +255,7 @@ async fn what_is_made_of_limits_on_files_and_processes_is_told() {
     let both = told(json!([{ "resource": "nofile", "soft": 256, "hard": 512 }])).await;
     assert!(!both.contains("nofile"), "{both}");
     let processes = told(json!([{ "resource": "nproc", "soft": 50 }])).await;
-    assert!(processes.contains("of the whole sandbox: 50"), "{processes}");
+    assert!(processes.contains("of the sandbox together: 50"), "{processes}");
     let unknown = create(json!([{ "resource": "files", "soft": 1 }]));
     let error = client.error("sandbox_create", unknown, "invalid_request").await;
     assert!(error["hint"].as_str().unwrap().contains("nofile"), "{error}");

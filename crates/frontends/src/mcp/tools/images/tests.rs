@@ -189,7 +189,7 @@ async fn what_is_no_archive_changes_nothing() {
     }
     assert_eq!(world.references().await, ["docker.io/library/one:latest"]);
     let missing = client.error("image_load", json!({ "path": world.path("none") }), "not_found").await;
-    assert!(missing["hint"].as_str().unwrap().contains("one of the host"), "{missing:#}");
+    assert!(missing["hint"].as_str().unwrap().contains("path on the host"), "{missing:#}");
 
     // A save that fails leaves no file, and what was there stays.
     fs::write(world.path("kept.tar"), "kept").unwrap();

@@ -169,10 +169,10 @@ async fn who_loads_learns_of_another_name_than_the_wanted_one() {
     world.data("snapshot_create", json!({ "name": "base", "fromSandbox": "dev" })).await;
     let renamed = load(json!({})).await;
     assert_ne!(renamed["data"]["name"], "base");
-    assert!(renamed["warnings"][0].as_str().unwrap().contains("saved as base"), "{renamed:#}");
+    assert!(renamed["warnings"][0].as_str().unwrap().contains("saved name base"), "{renamed:#}");
     std::fs::write(&out, "no archive at all").unwrap();
     let missing = world.refused("snapshot_load", json!({ "archive": world.place.path().join("none") })).await;
-    assert!(missing["hint"].as_str().unwrap().contains("one of the host"), "{missing:#}");
+    assert!(missing["hint"].as_str().unwrap().contains("path on the host"), "{missing:#}");
     let error = load(json!({})).await["error"].clone();
     assert!(error["message"].as_str().unwrap().contains("is not a snapshot archive"), "{error:#}");
     assert!(error["hint"].as_str().unwrap().contains("snapshot_save"), "{error:#}");
