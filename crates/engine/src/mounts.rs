@@ -187,7 +187,7 @@ fn look_at(path: &Path, config: &EngineConfig, expected: HostFileKind) -> Result
             return refused("it is neither a directory nor a file", "Use a directory or a regular file.");
         }
         HostFileKind::Ext4 if !(metadata.is_file() && has_ext4(path).map_err(failed)?) => {
-            return refused("it is not a file with an ext4 file system in it", "Make one with mkfs.ext4.");
+            return refused("it does not contain an ext4 file system", "Make one with mkfs.ext4.");
         }
         _ => {}
     }

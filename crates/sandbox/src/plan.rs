@@ -580,7 +580,9 @@ mod tests {
             read
         );
         old["above"] = serde_json::json!(["/home-of-warren/snapshots/tree"]);
-        assert!(serde_json::from_value::<SandboxPlan>(old).unwrap_err().to_string().contains("not a snapshot id"));
+        assert!(
+            serde_json::from_value::<SandboxPlan>(old).unwrap_err().to_string().contains("not a snapshot id")
+        );
     }
 
     #[test]

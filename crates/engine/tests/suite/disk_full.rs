@@ -121,7 +121,10 @@ async fn a_sandbox_can_be_stopped_and_removed_on_a_full_disk_as_far_as_it_goes()
 async fn an_end_that_cannot_be_written_is_told_and_written_later() {
     let Some((world, disk)) = world_on_a_small_disk().await else { return };
     let which = world.create().await;
-    let spec = ExecSpec { stdin: true, ..ExecSpec::shell("echo begun; cat; seq 1000; touch /tmp/printed; sleep 1000") };
+    let spec = ExecSpec {
+        stdin: true,
+        ..ExecSpec::shell("echo begun; cat; seq 10000; touch /tmp/printed; sleep 1000")
+    };
     let printing = world.engine.exec(&world.who, &which, spec).await.unwrap();
     let entries = world.engine.exec_entries(&world.who, &which, &printing.id, 1, Follow::Yes).await.unwrap();
     in_time(entries.take(2).for_each(|item| async move { drop(item.unwrap()) })).await;

@@ -19,8 +19,9 @@ pub(super) fn worded(error: hostfiles::Error) -> Error {
         Failure::TooDeep { .. } => {
             Error::new(ErrorKind::LimitReached, message).with_hint("Copy a subdirectory.")
         }
-        Failure::TooMany { .. } => Error::new(ErrorKind::LimitReached, message)
-            .with_hint("Copy a subdirectory, or an archive."),
+        Failure::TooMany { .. } => {
+            Error::new(ErrorKind::LimitReached, message).with_hint("Copy a subdirectory, or an archive.")
+        }
         Failure::TooLarge { .. } => {
             Error::new(ErrorKind::LimitReached, message).with_hint("Copy less at once.")
         }

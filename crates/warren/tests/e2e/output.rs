@@ -64,7 +64,7 @@ fn a_mistake_is_answered_with_the_next_step() {
         (&["run"], 2, "PROGRAM", "--help"),
         (&["fork", "dev", "--prefix", "a/b"], 125, "a/b", "63 letters"),
         (&["fork", "dev", "--name", "one", "--name", "one"], 125, "same name", "different name"),
-        (&["fork", "dev", "-n", "0"], 125, "from 1", "one fork"),
+        (&["fork", "dev", "-n", "0"], 125, "between 1", "one fork"),
         (&["diff", "dev", "--since", "../x"], 125, "../x", "hint:"),
         (&["volume", "cat", "nosuch:/x"], 125, "nosuch", "hint:"),
         (&["create", "--memory", "5"], 125, "memory", "4MiB"),

@@ -393,7 +393,7 @@ fn hostile_contexts_are_refused_or_harmless() {
         (odd(EntryType::Link, "evil", "none"), "which does not exist"),
         (odd(EntryType::Char, "evil", ""), "type that the build context cannot contain"),
         (odd(EntryType::Fifo, "evil", ""), "type that the build context cannot contain"),
-        (honest[..honest.len() / 2].to_vec(), "Dockerfile"),
+        (honest[..honest.len() / 2].to_vec(), "is damaged"),
         (b"no tar at all, but text that is a little longer".repeat(100), "context"),
         (Vec::new(), "no Dockerfile"),
     ] {

@@ -246,10 +246,10 @@ fn what_is_no_package_is_refused_before_anything_runs() {
     daemon.create("box", &[]);
     for name in ["http://evil.example/x.whl", "../x", "/etc/passwd", "x;id", "git+https://evil.example/x"] {
         let (_, said) = daemon.fails(["package", "install", "box", name]);
-        assert!(said.contains("not a package"), "{name}: {said}");
+        assert!(said.contains("is not a valid package name"), "{name}: {said}");
     }
     let (_, said) = daemon.fails(["package", "install", "box", "--", "--index-url=http://evil.example/"]);
-    assert!(said.contains("not a package"), "{said}");
+    assert!(said.contains("is not a valid package name"), "{said}");
     assert_eq!(daemon.json(["--json", "package", "status", "box"])["jobs"], Value::Array(vec![]));
     assert_eq!(index.n_requests(), 0);
 }

@@ -175,7 +175,12 @@ async fn what_is_wrong_is_told_with_what_would_be_right() {
     let client = Client::with(Settings { host, ..Settings::default() }).await;
     let disk = |name: &str| json!({ "rootfs": { "kind": "disk", "path": place.path().join(name) } });
     for (fields, code, message, hint) in [
-        (json!({ "hostname": "bad host" }), "invalid_request", "\"bad host\" is not a valid hostname", "hostname"),
+        (
+            json!({ "hostname": "bad host" }),
+            "invalid_request",
+            "\"bad host\" is not a valid hostname",
+            "hostname",
+        ),
         (
             json!({ "patches": [{ "kind": "mkdir", "path": "srv" }] }),
             "invalid_request",
