@@ -33,6 +33,8 @@ pub enum InvalidExec {
     RelativeDirectory(String),
     #[error("a terminal cannot have {rows} rows and {cols} columns")]
     TerminalSize { rows: u16, cols: u16 },
+    #[error("the user is empty")]
+    NoUser,
     #[error("the time limit must be longer than zero")]
     NoTime,
     #[error("a cell takes code, but no command, stdin or terminal")]
@@ -180,6 +182,9 @@ impl ExecSpec {
         }
         if let Some(user) = &self.user {
             check_text("the user".to_owned(), user)?;
+            if user.is_empty() {
+                return Err(InvalidExec::NoUser);
+            }
         }
         if let Some(TerminalSize { rows, cols }) = self.terminal
             && (rows == 0 || cols == 0)

@@ -72,6 +72,7 @@ async fn commands_that_no_kernel_takes_are_refused_before_anything_is_recorded()
         (ExecSpec { env: env("A", "1\0"), ..spec() }, "A"),
         (ExecSpec { cwd: Some("relative".into()), ..spec() }, "relative"),
         (ExecSpec { terminal: Some(TerminalSize { rows: 0, cols: 80 }), ..spec() }, "terminal"),
+        (ExecSpec { user: Some(String::new()), ..spec() }, "the user is empty"),
         (ExecSpec { timeout: Some(std::time::Duration::ZERO), ..spec() }, "time"),
     ] {
         let error = world.engine.exec(&world.who, &which, spec).await.unwrap_err();
