@@ -12,6 +12,8 @@ pub const MAX_VARIABLES: usize = 4096;
 const MAX_SHOWN_CHARS: usize = 64;
 /// Longest single argument or variable: the kernel's own `MAX_ARG_STRLEN`.
 pub const MAX_ARG_BYTES: usize = 128 * 1024;
+/// Longest working directory, which is also more than enough for a user: the kernel's longest path.
+const MAX_PATH_BYTES: usize = 4095;
 /// Arguments and environment together. Below the kernel's usual 2 MiB, so that our refusal comes first and is readable.
 pub const MAX_EXEC_BYTES: usize = 1024 * 1024;
 
@@ -175,13 +177,13 @@ impl ExecSpec {
         }
         check_rlimits(&self.rlimits).map_err(|error| InvalidExec::Rlimit(error.to_string()))?;
         if let Some(cwd) = &self.cwd {
-            check_text("the working directory".to_owned(), cwd)?;
+            check_short_text("the working directory", cwd)?;
             if !cwd.starts_with('/') {
                 return Err(InvalidExec::RelativeDirectory(cwd.clone()));
             }
         }
         if let Some(user) = &self.user {
-            check_text("the user".to_owned(), user)?;
+            check_short_text("the user", user)?;
             if user.is_empty() {
                 return Err(InvalidExec::NoUser);
             }
@@ -220,6 +222,15 @@ fn check_text(what: String, text: &str) -> Result<usize, InvalidExec> {
         return Err(InvalidExec::TooLong { what, len: text.len(), limit: MAX_ARG_BYTES - 1 });
     }
     Ok(text.len() + 1)
+}
+
+fn check_short_text(what: &str, text: &str) -> Result<(), InvalidExec> {
+    check_text(what.to_owned(), text)?;
+    if text.len() > MAX_PATH_BYTES {
+        let (what, len) = (what.to_owned(), text.len());
+        return Err(InvalidExec::TooLong { what, len, limit: MAX_PATH_BYTES });
+    }
+    Ok(())
 }
 
 /// Checks the names, values and number of variables; returns the bytes that they take.

@@ -73,6 +73,8 @@ async fn commands_that_no_kernel_takes_are_refused_before_anything_is_recorded()
         (ExecSpec { cwd: Some("relative".into()), ..spec() }, "relative"),
         (ExecSpec { terminal: Some(TerminalSize { rows: 0, cols: 80 }), ..spec() }, "terminal"),
         (ExecSpec { user: Some(String::new()), ..spec() }, "the user is empty"),
+        (ExecSpec { user: Some("u".repeat(4096)), ..spec() }, "the user has 4096 bytes"),
+        (ExecSpec { cwd: Some("/d".repeat(2048)), ..spec() }, "the working directory has 4096 bytes"),
         (ExecSpec { timeout: Some(std::time::Duration::ZERO), ..spec() }, "time"),
     ] {
         let error = world.engine.exec(&world.who, &which, spec).await.unwrap_err();
