@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use engine::{SandboxRef, SignalScope};
-use futures_util::StreamExt;
 use sandbox::{ErrorKind, EventKind, ExecSpec, Lifetime, OnExpiry, SandboxSpec, SandboxState};
 
 use super::support::{World, in_time};
@@ -196,15 +195,7 @@ async fn a_renewal_that_comes_too_late_is_refused() {
         let which: SandboxRef = world.create_from(lifetime(Some(MINUTE), None, on_expiry)).await.id.into();
         // Makes the stop take a while.
         let exec = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep 1000").await;
-        in_time(
-            world
-                .engine
-                .exec_entries(&world.who, &which, &exec.id, 2, engine::Follow::Yes)
-                .await
-                .unwrap()
-                .next(),
-        )
-        .await;
+        world.printed(&which, &exec.id, "stubborn").await;
         world.clock.advance(MINUTE);
         world.wait_for(&which, SandboxState::Stopping).await;
         let renewed = Lifetime { ttl: Some(10 * MINUTE), ..Lifetime::default() };

@@ -2,7 +2,7 @@ use engine::{Entry, EntryBody, Follow};
 use futures_util::StreamExt;
 use sandbox::{ErrorKind, EventKind, Next, Thing};
 
-use super::support::{EntryKind, World, in_time, kinds, text};
+use super::support::{EntryKind, WAIT_FOR_GO, World, in_time, kinds, text};
 
 /// A ledger that is full after a few hundred KiB.
 async fn small() -> World {
@@ -38,6 +38,7 @@ async fn the_oldest_finished_execs_go_first_and_their_records_with_them() {
     let first = world.run(&which, "seq 20000").await;
     tick();
     let running = world.start_exec(&which, "echo early; sleep 1000").await;
+    world.printed(&which, &running.id, "early").await;
     let mut last = world.run(&which, "seq 20000").await;
     for _ in 0..8 {
         tick();
@@ -166,7 +167,8 @@ async fn output_that_only_the_ledger_had_is_told_as_lost_when_that_is_cut() {
     let world = World::new().await;
     let view = world.create_named("dev").await;
     let which = view.id.clone().into();
-    let exec = world.start_exec(&which, "seq 2000; sleep 0.3; echo afterwards").await;
+    let script = format!("seq 2000; {WAIT_FOR_GO}; echo afterwards");
+    let exec = world.start_exec(&which, &script).await;
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 2, Follow::Yes).await.unwrap();
     in_time(entries.take(1).for_each(|item| async move { drop(item.unwrap()) })).await;
     // By then the guest was told that it is stored, and has forgotten it.
@@ -175,6 +177,7 @@ async fn output_that_only_the_ledger_had_is_told_as_lost_when_that_is_cut() {
         std::fs::OpenOptions::new().write(true).open(&segment).unwrap().set_len(32).unwrap();
     };
     let world = world.with_database(cut).await;
+    world.go(&which).await;
     let items = read_all(&world, &which, &exec.id).await;
     let errors: Vec<_> = items.iter().filter_map(|item| item.as_ref().err()).collect();
     assert!(errors.len() == 1 && errors[0].to_string().contains("lost"), "{errors:?}");

@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-use engine::{Follow, Force, SandboxRef};
+use engine::{Force, SandboxRef};
 use futures_util::future::join_all;
 use sandbox::{
     BackendError, ErrorKind, EventKind, ExecOutcome, ExecSpec, KillReason, Next, SandboxSpec, SandboxState,
 };
 
-use super::support::{EntryKind, World, in_time, kinds};
+use super::support::{World, in_time};
 
 #[tokio::test]
 async fn a_stopped_sandbox_keeps_its_files_and_starts_again() {
@@ -44,6 +44,8 @@ async fn a_stop_ends_commands_and_keeps_what_they_printed() {
     let which = world.create().await;
     let polite = world.start_exec(&which, "echo polite; sleep 1000").await;
     let stubborn = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep 1000").await;
+    world.printed(&which, &polite.id, "polite").await;
+    world.printed(&which, &stubborn.id, "stubborn").await;
     world.engine.stop_sandbox(&world.who, &which, Some(Duration::from_millis(50))).await.unwrap();
 
     for (exec, word) in [(polite, "polite\n"), (stubborn, "stubborn\n")] {
@@ -161,15 +163,7 @@ async fn a_place_that_ends_by_itself_is_seen_and_its_commands_get_an_end() {
     let which = world.create().await;
     let exec = world.start_exec(&which, "echo before; sleep 1000").await;
     // Its output is in the ledger before the instance ends.
-    let mut entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
-    in_time(async {
-        while let Some(item) = futures_util::StreamExt::next(&mut entries).await {
-            if kinds(&[item.unwrap()]) == [EntryKind::Stdout] {
-                break;
-            }
-        }
-    })
-    .await;
+    world.printed(&which, &exec.id, "before").await;
     assert!(world.backend.vanish(&world.view(&which).await.id));
 
     let view = world.wait_for(&which, SandboxState::Stopped).await;
@@ -279,6 +273,7 @@ async fn a_long_grace_is_shortened_by_whoever_cannot_wait() {
     for is_removed in [false, true] {
         let which = world.create().await;
         let exec = world.start_exec(&which, "trap '' TERM; echo stubborn; sleep 1000").await;
+        world.printed(&which, &exec.id, "stubborn").await;
         let patient = world.engine.stop_sandbox(&world.who, &which, Some(hour));
         let hasty = async {
             world.wait_for(&which, SandboxState::Stopping).await;

@@ -16,7 +16,6 @@ mod keys;
 mod ledger;
 mod lifecycle;
 mod links;
-mod overhead;
 mod packages;
 mod patches;
 mod quotas;

@@ -11,7 +11,7 @@ use sandbox::{
 use test_backend::TestBackend;
 use tokio::sync::Semaphore;
 
-use super::support::{World, in_time};
+use super::support::{WAIT_FOR_GO, World, in_time};
 
 /// Finds one sandbox again only when told to.
 #[derive(Debug)]
@@ -68,7 +68,8 @@ async fn the_daemon_is_there_before_a_silent_guest_is() {
     let world = World::new().await;
     let (quick, silent) = (world.create_named("quick").await, world.create_named("silent").await);
     let (quick, silent_ref): (SandboxRef, SandboxRef) = (quick.id.into(), silent.id.clone().into());
-    let exec = world.start_exec(&silent_ref, "echo early; sleep 0.01; echo again; exit 5").await;
+    let script = format!("echo early; {WAIT_FOR_GO}; echo again; exit 5");
+    let exec = world.start_exec(&silent_ref, &script).await;
     let (world, may_go_on) = reopen(world, &silent.id).await;
 
     let listed = world.engine.sandboxes(&world.who, &SandboxFilter::default()).await.unwrap();
@@ -85,6 +86,7 @@ async fn the_daemon_is_there_before_a_silent_guest_is() {
             tokio::task::yield_now().await;
         }
         may_go_on.add_permits(1);
+        world.go(&silent_ref).await;
         assert_eq!(in_time(waiting).await.exit_code, Some(5));
         in_time(settled).await;
     }

@@ -14,6 +14,8 @@ use test_backend::TestBackend;
 
 /// No story takes this long, unless something hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// Shell code that waits for [`World::go`].
+pub(crate) const WAIT_FOR_GO: &str = "until [ -e /root/go ]; do sleep 0.02; done";
 
 /// A daemon's engine with a home, a store and a back end that outlive it.
 pub(crate) struct World {
@@ -145,6 +147,11 @@ impl World {
             }
         })
         .await;
+    }
+
+    /// Lets a script go on that waits with [`WAIT_FOR_GO`].
+    pub(crate) async fn go(&self, which: &SandboxRef) {
+        self.write(which, "/root/go", "").await;
     }
 
     /// Has a program inside send back what comes to a port.
