@@ -19,6 +19,9 @@ pub enum Error {
     LongHeader { most: u64 },
     #[error("a sparse file has more than {most} parts")]
     ManyParts { most: usize },
+    /// Of a member that is written.
+    #[error("a file is not as long as it was said to be")]
+    OtherLength,
 }
 
 impl From<Error> for io::Error {

@@ -6,7 +6,6 @@ use std::{
     os::unix::fs::FileExt as _,
 };
 
-use rustix::fs::Stat;
 use tar::{EntryType, Header};
 
 use crate::{
@@ -67,7 +66,7 @@ impl<W: Write> Writer<W> {
 
     /// Writes the next of the member's content: its parts, one behind the other.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.left = self.left.checked_sub(bytes.len() as u64).ok_or_else(other_length)?;
+        self.left = self.left.checked_sub(bytes.len() as u64).ok_or(Error::OtherLength)?;
         self.put(bytes)
     }
 
@@ -81,22 +80,23 @@ impl<W: Write> Writer<W> {
         copied
     }
 
-    /// Writes an open file with the holes that it has. One that becomes shorter meanwhile is an error.
-    pub fn add_file(&mut self, path: impl Into<Vec<u8>>, file: &File, stat: &Stat) -> Result<()> {
-        let size = u64::try_from(stat.st_size).unwrap_or_default();
+    /// Writes an open file of `size` bytes with the holes that it has, whatever content the member names. One that
+    /// becomes shorter meanwhile is an error.
+    pub fn add_file(&mut self, mut member: Member, file: &File, size: u64) -> Result<()> {
         let mut content = parts_of_file(file, size).map_err(io::Error::from)?;
         if content.parts.len() > MAX_WRITTEN_PARTS {
             content = Content::whole(size);
         }
         let parts = FileParts { file, parts: content.parts.clone().into_iter(), at: 0, left: 0 };
-        self.add(&Member::of(path, Kind::File(content), stat).to_the_second(), parts)
+        member.kind = Kind::File(content);
+        self.add(&member, parts)
     }
 
     fn copy(&mut self, mut content: impl Read, buffer: &mut [u8]) -> Result<()> {
         loop {
             match content.read(buffer) {
                 Ok(0) if self.left == 0 => return Ok(()),
-                Ok(0) => return Err(other_length()),
+                Ok(0) => return Err(Error::OtherLength),
                 Ok(n) => self.write(&buffer[..n])?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
@@ -114,7 +114,7 @@ impl<W: Write> Writer<W> {
 
     fn end_member(&mut self) -> Result<()> {
         if self.left > 0 {
-            return Err(other_length());
+            return Err(Error::OtherLength);
         }
         let padding = std::mem::take(&mut self.padding);
         self.put(&[0; BLOCK][..padding])
@@ -148,10 +148,6 @@ impl Read for FileParts<'_> {
         self.left -= n as u64;
         Ok(n)
     }
-}
-
-fn other_length() -> Error {
-    Error::Io(io::Error::new(io::ErrorKind::InvalidData, "a file is not as long as it was said to be"))
 }
 
 /// All headers of a member.

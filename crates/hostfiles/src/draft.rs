@@ -10,11 +10,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, fchmod, openat, renameat, symlinkat, unlinkat},
+    fs::{AtFlags, FileType, Mode, OFlags, fchmod, ftruncate, openat, renameat, symlinkat, unlinkat},
     io::Errno,
 };
 
-use crate::{Error, Result, directory::kind_at, sparse::SparseFile};
+use crate::{Error, Result, directory::kind_at};
 
 /// Names tried for a file on its way.
 const MAX_TRIES: usize = 16;
@@ -30,7 +30,8 @@ pub struct Draft {
     /// The whole path, for messages.
     shown: PathBuf,
     mode: Option<u32>,
-    file: SparseFile,
+    file: File,
+    n_bytes: u64,
     is_in_place: bool,
 }
 
@@ -45,16 +46,19 @@ impl Draft {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let first = Mode::from_raw_mode(if mode.is_some() { 0o600 } else { 0o666 });
         let (beside, fd) = beside(|beside| openat(&directory, beside, flags, first)).map_err(failed)?;
-        let file = SparseFile::new(File::from(fd));
-        Ok(Self { directory, beside, name, shown, mode, file, is_in_place: false })
+        let file = File::from(fd);
+        Ok(Self { directory, beside, name, shown, mode, file, n_bytes: 0, is_in_place: false })
     }
 
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.append(bytes).map_err(|error| Error::of_io("write", &self.shown, &error))
+        archive::write_sparsely(&self.file, self.n_bytes, bytes)
+            .map_err(|error| Error::of_io("write", &self.shown, &error))?;
+        self.n_bytes += bytes.len() as u64;
+        Ok(())
     }
 
     pub fn n_bytes(&self) -> u64 {
-        self.file.n_bytes()
+        self.n_bytes
     }
 
     pub fn commit(mut self) -> Result<()> {
@@ -63,9 +67,10 @@ impl Draft {
     }
 
     fn place(&mut self) -> Result<(), Errno> {
-        let file = self.file.finish().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        // It may end with a hole.
+        ftruncate(&self.file, self.n_bytes)?;
         if let Some(mode) = self.mode {
-            fchmod(file, Mode::from_raw_mode(mode & PERMISSIONS))?;
+            fchmod(&self.file, Mode::from_raw_mode(mode & PERMISSIONS))?;
         }
         renameat(&self.directory, &*self.beside, &self.directory, &*self.name)?;
         self.is_in_place = true;

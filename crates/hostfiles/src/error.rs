@@ -47,6 +47,12 @@ impl Error {
     }
 }
 
+impl From<archive::Error> for Error {
+    fn from(error: archive::Error) -> Self {
+        Self::Archive(error.to_string())
+    }
+}
+
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match error {

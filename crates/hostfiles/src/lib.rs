@@ -5,7 +5,6 @@
 //! What comes out of a sandbox is hostile: it is unpacked into a fresh directory and moved into place from there.
 #![forbid(unsafe_code)]
 
-mod archive;
 mod directory;
 mod draft;
 mod error;
@@ -13,7 +12,6 @@ mod inside;
 mod merge;
 mod pack;
 mod pipe;
-mod sparse;
 mod tally;
 mod unpack;
 

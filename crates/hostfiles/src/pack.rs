@@ -7,12 +7,13 @@ use std::{
     io::{self, Read, Write},
     os::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt as _,
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
     },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
+use archive::{Content, Kind, Member, Writer};
 use bytes::Bytes;
 use futures_util::{
     StreamExt as _,
@@ -25,7 +26,6 @@ use rustix::{
 
 use crate::{
     Counts, Error, Fidelity, Result, Rules,
-    archive::{ArchiveWriter, MemberKind},
     directory::{LISTED, READ, kind, names, step},
     pipe::{PipeReader, each_chunk, stream_of, written},
     tally::Tally,
@@ -187,9 +187,8 @@ fn send_file(mut file: File, shown: &Path, rules: Rules, mut writer: impl Write)
 
 /// By descriptors: what is swapped for a link meanwhile is left out.
 fn send_tree(root: OwnedFd, shown: &Path, prefix: &Path, rules: Rules, writer: impl Write) -> Result<Counts> {
-    let mode_mask = if rules.fidelity == Fidelity::Own { 0o7777 } else { 0o777 };
     let mut walk = Walk {
-        archive: ArchiveWriter::new(writer, mode_mask),
+        archive: Writer::new(writer),
         tally: Tally::new(rules.limits),
         rules,
         shown,
@@ -198,7 +197,7 @@ fn send_tree(root: OwnedFd, shown: &Path, prefix: &Path, rules: Rules, writer: i
     };
     if !prefix.as_os_str().is_empty() {
         let stat = fstat(&root).map_err(|errno| walk.failed("look at", errno))?;
-        walk.add(&stat, &MemberKind::Directory)?;
+        walk.add(&stat, Kind::Directory)?;
     }
     walk.directory(&root, 0)?;
     walk.archive.finish().map_err(|_closed| Error::BrokenOff)?;
@@ -206,7 +205,7 @@ fn send_tree(root: OwnedFd, shown: &Path, prefix: &Path, rules: Rules, writer: i
 }
 
 struct Walk<'a, W: Write> {
-    archive: ArchiveWriter<W>,
+    archive: Writer<W>,
     tally: Tally,
     rules: Rules,
     shown: &'a Path,
@@ -224,9 +223,17 @@ impl<W: Write> Walk<'_, W> {
         Error::io(act, self.at(), errno)
     }
 
-    fn add(&mut self, stat: &Stat, kind: &MemberKind) -> Result<()> {
-        let name = self.prefix.join(&self.relative);
-        self.archive.add(&name, stat, kind).map_err(|_closed| Error::BrokenOff)
+    /// With its mode and time. Its owner stays here, and bits that lend rights, unless the tree is the caller's.
+    fn member(&self, stat: &Stat, kind: Kind) -> Member {
+        let name = self.prefix.join(&self.relative).into_os_string().into_vec();
+        let mut member = Member { uid: 0, gid: 0, ..Member::of(name, kind, stat).to_the_second() };
+        member.mode &= if self.rules.fidelity == Fidelity::Own { 0o7777 } else { 0o777 };
+        member
+    }
+
+    fn add(&mut self, stat: &Stat, kind: Kind) -> Result<()> {
+        let member = self.member(stat, kind);
+        self.archive.begin(&member).map_err(|_closed| Error::BrokenOff)
     }
 
     fn directory(&mut self, directory: &OwnedFd, depth: usize) -> Result<()> {
@@ -250,7 +257,7 @@ impl<W: Write> Walk<'_, W> {
             FileType::Directory => match step(parent, name, LISTED) {
                 Ok(directory) => {
                     self.tally.directory()?;
-                    self.add(&stat, &MemberKind::Directory)?;
+                    self.add(&stat, Kind::Directory)?;
                     self.directory(&directory, depth + 1)
                 }
                 Err(errno) => self.gone_or(errno),
@@ -259,7 +266,7 @@ impl<W: Write> Walk<'_, W> {
                 Ok(fd) => self.file(fd),
                 Err(errno) => self.gone_or(errno),
             },
-            FileType::Fifo if self.rules.fidelity == Fidelity::Own => self.add(&stat, &MemberKind::Pipe),
+            FileType::Fifo if self.rules.fidelity == Fidelity::Own => self.add(&stat, Kind::Fifo),
             _ => self.leave_out(),
         }
     }
@@ -281,29 +288,16 @@ impl<W: Write> Walk<'_, W> {
         if kind(&stat) != FileType::RegularFile {
             return self.leave_out();
         }
-        let (mut file, size) = (File::from(fd), size(&stat));
         self.tally.file()?;
-        self.tally.bytes(size)?;
-        let has_holes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512) < size;
-        if has_holes && self.rules.fidelity == Fidelity::Own {
-            let name = self.prefix.join(&self.relative);
-            return self.archive.sparse_file(&name, &mut file).map_err(|error| match error.kind() {
-                io::ErrorKind::BrokenPipe => Error::BrokenOff,
-                _ => Error::of_io("read", self.at(), &error),
-            });
-        }
-        self.add(&stat, &MemberKind::File { size })?;
-        let (at, mut left) = (self.at(), size);
-        let unreadable = |error: &_| Error::of_io("read", &at, error);
-        // No more than was announced, also when the file grows meanwhile.
-        each_chunk(&mut file.take(size), unreadable, |chunk| {
-            left -= chunk.len() as u64;
-            self.archive.content(chunk).map_err(|_closed| Error::BrokenOff)
-        })?;
-        if left > 0 {
-            return Err(Error::Changed { path: at });
-        }
-        self.archive.pad(size).map_err(|_closed| Error::BrokenOff)
+        self.tally.bytes(size(&stat))?;
+        let member = self.member(&stat, Kind::File(Content::default()));
+        self.archive.add_file(member, &File::from(fd), size(&stat)).map_err(|error| match error {
+            archive::Error::OtherLength => Error::Changed { path: self.at() },
+            archive::Error::Io(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Error::of_io("read", self.at(), &error)
+            }
+            _ => Error::BrokenOff,
+        })
     }
 
     fn link(&mut self, parent: BorrowedFd<'_>, name: &OsStr, stat: &Stat, depth: usize) -> Result<()> {
@@ -313,7 +307,7 @@ impl<W: Write> Walk<'_, W> {
             return self.leave_out();
         }
         self.tally.link()?;
-        self.add(stat, &MemberKind::Link { target: target.to_owned() })
+        self.add(stat, Kind::Symlink { target: target.as_os_str().as_bytes().to_vec() })
     }
 }
 
@@ -367,7 +361,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         tree(home.path());
         let (members, counts) = packed(home.path(), "", Fidelity::Plain).await;
-        assert_eq!(members, ["d Directory 755", "d/file Regular 755", "d/inside Symlink 777"]);
+        assert_eq!(members, ["d/ Directory 755", "d/file Regular 755", "d/inside Symlink 777"]);
         assert_eq!((counts.files, counts.directories, counts.links, counts.bytes), (1, 1, 1, 4));
         assert_eq!(counts.left_out_paths, ["d/outside", "pipe"]);
     }
@@ -382,7 +376,7 @@ mod tests {
             members,
             [
                 "top/ Directory 700",
-                "top/d Directory 755",
+                "top/d/ Directory 755",
                 "top/d/file Regular 4755",
                 "top/d/inside Symlink 777",
                 "top/d/outside Symlink 777",

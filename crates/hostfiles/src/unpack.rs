@@ -5,16 +5,18 @@
 //! left out.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::File,
-    io::{self, Read},
-    os::fd::OwnedFd,
+    io::{self, BufReader, Read},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::{Component, Path},
 };
 
+use archive::{Content, Format, Kind, Member, ReadLimits, Reader};
+
 use rustix::{
     fs::{
-        AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, fchmod, futimens, linkat, openat, symlinkat,
+        AtFlags, FileType, Mode, OFlags, Timestamps, fchmod, ftruncate, futimens, linkat, openat, symlinkat,
         unlinkat,
     },
     io::Errno,
@@ -22,14 +24,14 @@ use rustix::{
 
 use crate::{
     Counts, Draft, Error, Result, Rules,
-    archive::{Member, MemberKind, each_member},
     directory::{LISTED, kind_at, make_directory, step},
     merge::{Staging, merge},
     pipe::each_chunk,
-    sparse::SparseFile,
     tally::Tally,
 };
 
+/// What is held in memory of one entry.
+const READ_LIMITS: ReadLimits = ReadLimits { header_bytes: 256 * 1024, parts: 64 * 1024 };
 /// What is still read behind the end of an archive, so that its sender can finish.
 const MAX_TRAILING_BYTES: u64 = 1024 * 1024;
 
@@ -71,7 +73,10 @@ fn unpack(
     rules: Rules,
 ) -> Result<Counts> {
     let mut unpacker = Unpacker { root, shown, n_stripped, rules, tally: Tally::new(rules.limits) };
-    each_member(source, |member, content| unpacker.one(&member, content))?;
+    let mut archive = Reader::new(BufReader::new(source), Format::Any, READ_LIMITS);
+    while let Some(member) = archive.next()? {
+        unpacker.one(&member, &mut archive)?;
+    }
     Ok(unpacker.tally.counts)
 }
 
@@ -96,39 +101,44 @@ fn refused(entry: &Path, why: &'static str) -> Error {
 }
 
 impl Unpacker<'_> {
-    fn one(&mut self, member: &Member, content: &mut dyn Read) -> Result<()> {
-        if matches!(member.kind, MemberKind::Pipe | MemberKind::Odd) {
-            return self.tally.leave_out(&member.path);
+    fn one<R: Read>(&mut self, member: &Member, archive: &mut Reader<BufReader<R>>) -> Result<()> {
+        let path = path_of(&member.path);
+        if !matches!(
+            member.kind,
+            Kind::Directory | Kind::Symlink { .. } | Kind::HardLink { .. } | Kind::File(_)
+        ) {
+            return self.tally.leave_out(path);
         }
         // The top itself is there already.
-        let Some(spot) = self.spot(&member.path)? else {
-            return if member.kind == MemberKind::Directory { Ok(()) } else { Err(Error::NotADirectory) };
+        let Some(spot) = self.spot(path)? else {
+            return if member.kind == Kind::Directory { Ok(()) } else { Err(Error::NotADirectory) };
         };
-        let failed = |errno| Error::io("write", self.shown.join(&member.path), errno);
+        let failed = |errno| Error::io("write", self.shown.join(path), errno);
         match &member.kind {
-            MemberKind::Directory => {
+            Kind::Directory => {
                 self.tally.directory()?;
                 set_directory(&spot, member.mode).map_err(failed)
             }
-            MemberKind::Link { target } if self.rules.keeps_link(target, spot.depth) => {
+            Kind::Symlink { target } if self.rules.keeps_link(path_of(target), spot.depth) => {
                 self.tally.link()?;
-                clear(&spot).and_then(|()| symlinkat(target, &spot.directory, &spot.name)).map_err(failed)
+                clear(&spot)
+                    .and_then(|()| symlinkat(path_of(target), &spot.directory, &spot.name))
+                    .map_err(failed)
             }
-            MemberKind::Link { .. } | MemberKind::Pipe | MemberKind::Odd => {
-                self.tally.leave_out(&member.path)
-            }
-            MemberKind::HardLink { target } => {
+            Kind::HardLink { target } => {
                 self.tally.file()?;
-                self.make_second_name(&spot, target, failed)
+                self.make_second_name(&spot, path_of(target), failed)
             }
-            MemberKind::File { size } => {
+            Kind::File(content) => {
                 self.tally.file()?;
-                self.tally.bytes(*size)?;
-                write_file(&spot, member, content).map_err(|error| match Errno::from_io_error(&error) {
-                    Some(errno) => failed(errno),
-                    None => Error::Archive(error.to_string()),
-                })
+                self.tally.bytes(content.size)?;
+                let file = create(&spot).map_err(failed)?;
+                archive.content(content, |at, bytes| {
+                    archive::write_sparsely(&file, at, bytes).map_err(|error| failed(errno_of(&error)))
+                })?;
+                finish(&file, member, content).map_err(failed)
             }
+            _ => self.tally.leave_out(path),
         }
     }
 
@@ -186,20 +196,27 @@ fn set_directory(spot: &Spot, mode: u32) -> Result<(), Errno> {
     fchmod(&made, plain(mode) | Mode::RWXU)
 }
 
-fn write_file(spot: &Spot, member: &Member, content: &mut dyn Read) -> io::Result<()> {
+fn create(spot: &Spot) -> Result<File, Errno> {
     clear(spot)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = openat(&spot.directory, &spot.name, flags, Mode::RUSR | Mode::WUSR)?;
-    let mut file = SparseFile::new(File::from(opened));
-    each_chunk(content, |error| io::Error::new(error.kind(), error.to_string()), |chunk| file.append(chunk))?;
-    let file = file.finish()?;
+    openat(&spot.directory, &spot.name, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+}
+
+/// What a file is besides its bytes. It may end with a hole.
+fn finish(file: &File, member: &Member, content: &Content) -> Result<(), Errno> {
+    ftruncate(file, content.size)?;
     fchmod(file, plain(member.mode))?;
-    if let Some(tv_sec) = member.modified {
-        let then = Timespec { tv_sec, tv_nsec: 0 };
-        // A time that the file system cannot hold is no reason to lose the file.
-        futimens(file, &Timestamps { last_access: then, last_modification: then }).unwrap_or(());
-    }
+    // A time that the file system cannot hold is no reason to lose the file.
+    futimens(file, &Timestamps { last_access: member.mtime, last_modification: member.mtime }).unwrap_or(());
     Ok(())
+}
+
+fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// A later entry replaces an earlier one of the same name, unless that is a directory.
@@ -221,7 +238,7 @@ mod tests {
     use tar::EntryType;
 
     use super::*;
-    use crate::{Fidelity, Limits, archive::MAX_HEADER_BYTES};
+    use crate::{Fidelity, Limits};
 
     const RULES: Rules =
         Rules { fidelity: Fidelity::Own, limits: Limits { entries: 1000, bytes: 16 << 20, depth: 256 } };
@@ -387,7 +404,7 @@ mod tests {
         (fields.realsize, fields.sparse[0].offset) = (endless, endless);
         fields.sparse[0].numbytes = *b"000000000000";
         header.set_cksum();
-        scene.refuses(header.as_bytes(), "sparse");
+        scene.refuses(header.as_bytes(), "more than 16777216 bytes");
     }
 
     #[test]
@@ -415,14 +432,14 @@ mod tests {
     #[test]
     fn a_name_without_end_is_refused() {
         let scene = Scene::new();
-        let name = "x".repeat(MAX_HEADER_BYTES as usize + 1);
+        let name = "x".repeat(READ_LIMITS.header_bytes as usize + 1);
         let mut builder = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(EntryType::GNULongName);
         header.set_size(name.len() as u64);
         header.set_cksum();
         builder.append(&header, name.as_bytes()).unwrap();
-        scene.refuses(&builder.into_inner().unwrap(), "longer than any honest one");
+        scene.refuses(&builder.into_inner().unwrap(), "longer than 262144 bytes");
     }
 
     fn received(scene: &Scene, archive: &[u8], rules: Rules) -> Result<Counts> {

@@ -138,6 +138,7 @@ impl From<archive::Error> for Error {
         match error {
             archive::Error::Io(error) => Self::io("read", "the archive")(error),
             archive::Error::Damaged(what) => Self::corrupt("the archive", "a sound tar", what),
+            archive::Error::OtherLength => Self::io("write", "the archive")(error.into()),
             archive::Error::Unsupported(what) => Self::Unsupported { what },
             archive::Error::LongHeader { .. } => {
                 Self::Refused { entry: "an extended header".to_owned(), why: error.to_string() }

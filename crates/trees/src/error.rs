@@ -50,6 +50,7 @@ impl From<archive::Error> for Error {
     fn from(error: archive::Error) -> Self {
         match error {
             archive::Error::Io(error) => Self::archive(&error),
+            archive::Error::OtherLength => Self::archive(&error.into()),
             archive::Error::Damaged(what) => Self::Damaged(what.to_owned()),
             archive::Error::Unsupported(_) => Self::Refused { entry: String::new(), why: error.to_string() },
             archive::Error::LongHeader { most } => Self::TooLarge {

@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("downloads", &[]),
     ("images", &["downloads", "archive"]),
     ("trees", &["archive"]),
-    ("hostfiles", &[]),
+    ("hostfiles", &["archive"]),
     ("build", &[]),
     ("attack", &[]),
     ("store", &["sandbox"]),

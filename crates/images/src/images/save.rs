@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     fs::File,
-    io::{self, Read, Write},
+    io::{Read, Write},
 };
 
 use archive::{Kind, Member, Writer};
@@ -224,7 +224,7 @@ impl<W: Write> Tar<W> {
     fn add(&mut self, name: &str, bytes: u64, content: impl Read) -> Result<()> {
         let member = Member::new(name, Kind::File(archive::Content::whole(bytes)), 0o644);
         match self.archive.add(&member, content) {
-            Err(archive::Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(error @ archive::Error::OtherLength) => {
                 Err(Error::corrupt(name, format!("{bytes} bytes"), error.to_string()))
             }
             added => added.map_err(written),

@@ -115,7 +115,8 @@ fn append(
     if kind.is_file() {
         let file = fs::File::open(path)?;
         let stat = rustix::fs::fstat(&file)?;
-        archive.add_file(name, &file, &stat)?;
+        let member = Member::of(name, Kind::File(Content::default()), &stat).to_the_second();
+        archive.add_file(member, &file, u64::try_from(stat.st_size).unwrap_or_default())?;
     } else if kind.is_dir() {
         archive.begin(&member(Kind::Directory)?)?;
     } else if kind.is_symlink() {
