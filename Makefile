@@ -21,8 +21,13 @@ check: ## format and lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
+# Most tests wait for processes in sandboxes, so two run at a time for each processor.
+threads := $(shell echo $$((2 * $$(nproc))))
+# Nextest runs the tests of all crates side by side. Where it is not installed, cargo's own runner does.
+runner := $(shell command -v cargo-nextest >/dev/null && echo "nextest run --test-threads $(threads)" || echo "test --no-fail-fast")
+
 unit: ## all tests, as the user who asks
-	cargo test --workspace --no-fail-fast
+	RUST_TEST_THREADS=$(threads) cargo $(runner) --workspace
 
 # The builds below are of the whole workspace: one package alone is compiled anew, with features of its own.
 mcp: ## MCP clients that others wrote, and the official conformance suite (npm, pip)
@@ -41,8 +46,8 @@ cgroup-v2: ## cgroup v2 and an older kernel, in an emulated machine
 	cargo test --workspace --no-run
 	scripts/cgroup-v2/run target/debug/warren
 
-fuzz-briefly: ## every fuzz target for a minute (needs a nightly compiler)
-	scripts/fuzz 60
+fuzz-briefly: ## every fuzz target for 20 seconds (needs a nightly compiler)
+	scripts/fuzz 20
 
 fuzz: ## every fuzz target for half an hour
 	scripts/fuzz 1800

@@ -1,7 +1,7 @@
 //! The namespace back end on the real kernel, as root and as ordinary users.
 //!
 //! Run as root, it runs everything, then itself again as users without privileges: one with a single id, one with
-//! subordinate ids. Names given as arguments choose tests, as with the standard harness.
+//! subordinate ids. Arguments choose stories by a part of their names; `--exact` chooses a user.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,6 +9,8 @@
     reason = "a test without the standard harness, which is how clippy knows tests"
 )]
 
+#[path = "../support/arguments.rs"]
+mod arguments;
 #[path = "../support/client.rs"]
 mod client;
 mod escape;
@@ -32,12 +34,13 @@ use std::{
     time::Instant,
 };
 
+use arguments::Arguments;
 use backends::namespace::{Directories, NamespaceBackend};
 use world::World;
 
 type Story = (&'static str, fn(Arc<World>) -> Pin<Box<dyn Future<Output = ()> + Send>>);
 
-/// Tells the second and third run which user they are.
+/// Tells a run as another user which one that is.
 const WHO: &str = "WARREN_TEST_WHO";
 
 #[macro_export]
@@ -118,71 +121,101 @@ const STORIES: &[Story] = stories![
     trees::an_archive_that_is_no_tree_of_a_sandbox_is_refused,
 ];
 
+/// A user, and how the host is for them.
+struct Setting {
+    name: &'static str,
+    /// What `/etc/subuid` and `/etc/subgid` say.
+    subordinate: Option<&'static str>,
+    /// Done to the mounts before.
+    before: &'static str,
+    /// The only story, if there is one.
+    only: Option<&'static str>,
+}
+
+const OTHER_SETTINGS: &[Setting] = &[
+    Setting { name: "single_id", subordinate: None, before: "true", only: None },
+    Setting { name: "subordinate_ids", subordinate: Some("65534:200000:65536"), before: "true", only: None },
+    // The kernel treats a /usr with submounts differently; one story shows whether it works at all.
+    Setting {
+        name: "mounts_beneath_usr",
+        subordinate: None,
+        before: "mount -t tmpfs none /usr/games",
+        only: Some("a_sandbox_is_made_runs_a_command_and_goes"),
+    },
+];
+
 fn main() -> ExitCode {
     jail::run_spawner_role(forked::forked_guest, backends::namespace::worker);
+    let here = std::env::var(WHO).unwrap_or_else(|_unset| "here".to_owned());
+    let is_first = rustix::process::geteuid().is_root() && std::env::var_os(WHO).is_none();
+    let others = if is_first { OTHER_SETTINGS } else { &[] };
+    let mut groups = vec![here.clone()];
+    groups.extend(others.iter().map(|setting| setting.name.to_owned()));
+    let Some(arguments) = Arguments::read(&groups) else { return ExitCode::SUCCESS };
+
+    let mut is_ok = !arguments.wants_group(&here) || run_here(&here, &arguments);
+    for setting in others.iter().filter(|setting| arguments.wants_group(setting.name)) {
+        is_ok &= setting.run(&arguments);
+    }
+    if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the stories in this process; returns whether all went well.
+fn run_here(who: &str, arguments: &Arguments) -> bool {
     let place = tempfile::Builder::new().prefix("warren-test-").tempdir().unwrap();
     let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let backend = runtime.block_on(NamespaceBackend::new(directories.clone(), None)).unwrap();
     let world = Arc::new(World { backend, directories });
-    let who = std::env::var(WHO).unwrap_or_else(|_unset| "root".to_owned());
-
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let mut failed = Vec::new();
-    for (name, story) in STORIES {
-        if !wanted.is_empty() && !wanted.iter().any(|word| name.contains(word.as_str())) {
-            continue;
-        }
+    let mut n_failed = 0;
+    for (name, story) in STORIES.iter().filter(|(name, _)| arguments.wants_story(name)) {
         let began = Instant::now();
         let told = std::panic::catch_unwind(AssertUnwindSafe(|| {
             runtime.block_on(async { tokio::spawn(story(Arc::clone(&world))).await })
         }));
         let is_ok = matches!(told, Ok(Ok(())));
-        println!(
-            "test {who}::{name} ... {} ({} ms)",
-            if is_ok { "ok" } else { "FAILED" },
-            began.elapsed().as_millis()
-        );
-        if !is_ok {
-            failed.push(*name);
-        }
+        let result = if is_ok { "ok" } else { "FAILED" };
+        println!("test {who}::{name} ... {result} ({} ms)", began.elapsed().as_millis());
+        n_failed += usize::from(!is_ok);
     }
     drop(world);
     runtime.shutdown_timeout(std::time::Duration::from_secs(10));
-    let mut is_ok = failed.is_empty();
-    if rustix::process::geteuid().is_root() && std::env::var_os(WHO).is_none() {
-        is_ok &= run_again("single id", None, "true", &wanted);
-        is_ok &= run_again("subordinate ids", Some("65534:200000:65536"), "true", &wanted);
-        // The kernel treats a /usr with submounts differently; one story shows whether it works at all.
-        let one = ["a_sandbox_is_made".to_owned()];
-        is_ok &= run_again("mounts beneath usr", None, "mount -t tmpfs none /usr/games", &one);
-    }
-    if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    n_failed == 0
 }
 
-/// Runs this program again as `nobody`, in a mount namespace where `before` was done and, with subordinate ids,
-/// `/etc/subuid` grants some.
-fn run_again(who: &str, subordinate: Option<&str>, before: &str, wanted: &[String]) -> bool {
-    let place = tempfile::Builder::new().prefix("warren-user-").tempdir().unwrap();
-    let own = place.path().join("own");
-    std::fs::create_dir(&own).unwrap();
-    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
-    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let mut script = format!("{before} && exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"");
-    if let Some(range) = subordinate {
-        if !["newuidmap", "newgidmap"].iter().all(|program| find_program(program).is_some()) {
-            println!("skipped: the run with {who} needs newuidmap and newgidmap");
+impl Setting {
+    /// Runs this program again as `nobody`, in a mount namespace of its own.
+    fn run(&self, arguments: &Arguments) -> bool {
+        if self.only.is_some_and(|story| !arguments.wants_story(story)) {
             return true;
         }
-        let file = place.path().join("subids");
-        std::fs::write(&file, format!("{range}\n")).unwrap();
-        let file = file.display();
-        script = format!("mount --bind {file} /etc/subuid && mount --bind {file} /etc/subgid && {script}");
+        let place = tempfile::Builder::new().prefix("warren-user-").tempdir().unwrap();
+        let own = place.path().join("own");
+        std::fs::create_dir(&own).unwrap();
+        std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
+        std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut script =
+            format!("{} && exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"", self.before);
+        if let Some(range) = self.subordinate {
+            if !["newuidmap", "newgidmap"].iter().all(|program| find_program(program).is_some()) {
+                println!("skipped: {} needs newuidmap and newgidmap", self.name);
+                return true;
+            }
+            let file = place.path().join("subids");
+            std::fs::write(&file, format!("{range}\n")).unwrap();
+            let file = file.display();
+            script =
+                format!("mount --bind {file} /etc/subuid && mount --bind {file} /etc/subgid && {script}");
+        }
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(std::env::current_exe().unwrap());
+        match self.only {
+            Some(story) => command.arg(story),
+            None => command.args(arguments.for_group(self.name)),
+        };
+        command.env("TMPDIR", &own).env("HOME", &own).env(WHO, self.name).current_dir("/");
+        command.status().unwrap().success()
     }
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(std::env::current_exe().unwrap()).args(wanted);
-    command.env("TMPDIR", &own).env("HOME", &own).env(WHO, who).current_dir("/");
-    command.status().unwrap().success()
 }
 
 fn find_program(name: &str) -> Option<PathBuf> {

@@ -112,7 +112,7 @@ pub(crate) async fn ids_inside_are_kept_in_a_volume(world: Arc<World>) {
 }
 
 fn is_single() -> bool {
-    std::env::var("WARREN_TEST_WHO").is_ok_and(|who| who == "single id")
+    std::env::var("WARREN_TEST_WHO").is_ok_and(|who| who == "single_id")
 }
 
 pub(crate) async fn read_only_noexec_and_nosuid_hold_for_root_inside(world: Arc<World>) {

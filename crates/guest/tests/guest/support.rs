@@ -16,7 +16,7 @@ use guest_protocol::{
 use tempfile::TempDir;
 
 /// After this time a test has hung.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// How many cells the leak tests run; `make soak` sets more by `WARREN_CELLS`.
 pub(crate) fn n_cells() -> usize {
