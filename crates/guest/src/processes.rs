@@ -208,13 +208,14 @@ fn command(pid: i32) -> Option<Vec<String>> {
     let mut bytes = Vec::new();
     let file = fs::File::open(Path::new("/proc").join(pid.to_string()).join("cmdline")).ok()?;
     file.take(MAX_COMMAND_BYTES).read_to_end(&mut bytes).ok()?;
-    if bytes.last() == Some(&0) {
-        bytes.pop();
-    }
-    if bytes.is_empty() {
-        return None;
-    }
-    Some(bytes.split(|byte| *byte == 0).map(|part| String::from_utf8_lossy(part).into_owned()).collect())
+    words(&bytes)
+}
+
+/// A program that wrote its name over its words, as ours does, left zeros behind it: they are not words.
+fn words(command: &[u8]) -> Option<Vec<String>> {
+    let last = command.iter().rposition(|byte| *byte != 0)?;
+    let parts = command[..=last].split(|byte| *byte == 0);
+    Some(parts.map(|part| String::from_utf8_lossy(part).into_owned()).collect())
 }
 
 #[cfg(test)]
@@ -232,5 +233,12 @@ mod tests {
         assert_eq!((stat.session, stat.cpu_ticks, stat.resident_pages), (9, 11, 100));
         assert!(Stat::parse("").is_none());
         assert!(Stat::parse("1 (x) S").is_none());
+    }
+
+    #[test]
+    fn zeros_behind_a_name_are_no_words() {
+        assert_eq!(words(b"sleep\0\x0060\0").unwrap(), ["sleep", "", "60"]);
+        assert_eq!(words(b"warren: sbx-1 warren-7\0\0\0\0").unwrap(), ["warren: sbx-1 warren-7"]);
+        assert_eq!((words(b""), words(b"\0\0")), (None, None));
     }
 }

@@ -90,9 +90,12 @@ async fn show_raw_records(mut host: Host, mut guest: Connection<GuestStream>) ->
             frame = guest.next() => {
                 let frame = frame?;
                 match ExecEvent::from_frame(&frame) {
-                    Ok((number, ExecEvent::Rich(record))) => {
-                        let record = raw_record(&record).unwrap_or(record);
-                        host.send(&ExecEvent::Rich(record).to_frame(number)?).await?;
+                    Ok((number, ExecEvent::Rich(records))) => {
+                        // Records that were shown at once come together.
+                        let lines = records.split_inclusive(|byte| *byte == b'\n');
+                        let lines = lines.map(|line| raw_record(line).unwrap_or_else(|| line.to_vec()));
+                        let records = Bytes::from(lines.collect::<Vec<_>>().concat());
+                        host.send(&ExecEvent::Rich(records).to_frame(number)?).await?;
                     }
                     _ => host.send(&frame).await?,
                 }
@@ -101,10 +104,10 @@ async fn show_raw_records(mut host: Host, mut guest: Connection<GuestStream>) ->
     }
 }
 
-fn raw_record(record: &[u8]) -> Option<Bytes> {
+fn raw_record(record: &[u8]) -> Option<Vec<u8>> {
     let Ok(Rich::Display { data }) = serde_json::from_slice(record) else { return None };
     let raw = data.get("text/plain")?.as_str()?.strip_prefix("raw ")?;
-    Some(Bytes::from(format!("{raw}\n")))
+    Some(format!("{raw}\n").into_bytes())
 }
 
 /// Answers an attach with events of these numbers, counted from the first that was asked for; other requests as if well.

@@ -7,6 +7,7 @@ mod common;
 mod hostile;
 mod instance;
 mod place;
+mod programs;
 mod roles;
 mod snapshots;
 mod switches;
@@ -24,8 +25,11 @@ use std::{
 
 use sandbox::{Backend, BackendError, Capabilities, Instance, SandboxId, SnapshotId};
 
-pub use self::switches::Hostility;
 use self::{instance::LiveInstance, place::Place, switches::Switches};
+pub use self::{
+    programs::{PICTURE, echo_server},
+    switches::Hostility,
+};
 
 /// Makes sandboxes with faults on request. Clones are the same back end; when the last one that a test holds goes, so does
 /// everything that was made.

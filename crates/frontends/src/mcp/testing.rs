@@ -1,14 +1,17 @@
-//! Tools under test: an engine over the fake back end, called as a client would, every answer held against its schema.
+//! Tools under test: an engine with real sandboxes, called as a client would, every answer held against its schema.
 
 use std::{
     path::Path,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, Mutex},
+    time::Duration,
 };
 
-use backends::fake::FakeBackend;
 use engine::{Engine, EngineConfig, LedgerLimits, PackageGateway, Principal};
-use serde_json::Value;
+use futures_util::FutureExt;
+use sandbox::Capability;
+use serde_json::{Value, json};
 use store::Store;
+use test_backend::TestBackend;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -16,6 +19,9 @@ use super::{
     call::{Call, Progress, Session},
     surface::Surface,
 };
+
+/// A test that waits longer than this has found a bug.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The surface that all tests share.
 pub(crate) fn native() -> &'static Arc<Surface> {
@@ -26,7 +32,7 @@ pub(crate) fn native() -> &'static Arc<Surface> {
 /// One client of one daemon.
 pub(crate) struct Client {
     pub(crate) call: Call,
-    pub(crate) backend: FakeBackend,
+    pub(crate) backend: TestBackend,
     home: tempfile::TempDir,
 }
 
@@ -36,10 +42,10 @@ impl Client {
     }
 
     pub(crate) async fn with(settings: Settings) -> Self {
-        Self::over(FakeBackend::new(), settings).await
+        Self::over(TestBackend::new(), settings).await
     }
 
-    pub(crate) async fn over(backend: FakeBackend, settings: Settings) -> Self {
+    pub(crate) async fn over(backend: TestBackend, settings: Settings) -> Self {
         Self::at(tempfile::tempdir().unwrap(), backend, settings).await
     }
 
@@ -54,7 +60,7 @@ impl Client {
     pub(crate) async fn with_packages(gateway: Arc<dyn PackageGateway>) -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = EngineConfig { packages: Some(gateway), ..EngineConfig::new(home.path()) };
-        Self::configured(home, config, FakeBackend::new(), Settings::default()).await
+        Self::configured(home, config, TestBackend::new(), Settings::default()).await
     }
 
     /// Of a daemon that keeps images.
@@ -62,17 +68,18 @@ impl Client {
         let home = tempfile::tempdir().unwrap();
         let images = Some(images::Options::default());
         let config = EngineConfig { images, ..EngineConfig::new(home.path()) };
-        Self::configured(home, config, FakeBackend::new(), settings).await
+        let backend = TestBackend::in_home(home.path());
+        Self::configured(home, config, backend, settings).await
     }
 
     /// One whose sandboxes keep little of what they print.
     pub(crate) async fn with_ledger(limits: LedgerLimits) -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = EngineConfig { ledger: limits, ..EngineConfig::new(home.path()) };
-        Self::configured(home, config, FakeBackend::new(), Settings::default()).await
+        Self::configured(home, config, TestBackend::new(), Settings::default()).await
     }
 
-    async fn at(home: tempfile::TempDir, backend: FakeBackend, settings: Settings) -> Self {
+    async fn at(home: tempfile::TempDir, backend: TestBackend, settings: Settings) -> Self {
         let config = EngineConfig::new(home.path());
         Self::configured(home, config, backend, settings).await
     }
@@ -80,11 +87,11 @@ impl Client {
     async fn configured(
         home: tempfile::TempDir,
         config: EngineConfig,
-        backend: FakeBackend,
+        backend: TestBackend,
         settings: Settings,
     ) -> Self {
         let store = Store::open(home.path()).unwrap();
-        let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
+        let engine = Engine::open(config, store, backend.for_engine()).await.unwrap();
         let mcp = Mcp::new(engine, settings);
         let settings = Arc::clone(mcp.settings());
         let call = Call {
@@ -99,6 +106,52 @@ impl Client {
             progress: Progress::default(),
         };
         Self { call, backend, home }
+    }
+
+    /// Whether this host can do it. Says so where it cannot, since the test then proves less.
+    pub(crate) fn has(&self, capability: Capability) -> bool {
+        let has = self.call.engine().capabilities().has(capability);
+        if !has {
+            println!("skipped: this host has no {capability}");
+        }
+        has
+    }
+
+    /// A caller who goes away once progress tells of `word`, and everything that it was told.
+    pub(crate) fn leaving_at(&self, word: &'static str) -> (Call, Arc<Mutex<Vec<String>>>) {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let mut call = self.call.clone();
+        call.cancelled = call.cancelled.child_token();
+        let (messages, token) = (Arc::clone(&told), call.cancelled.clone());
+        call.progress = Progress::new(move |step| {
+            if step.message.contains(word) {
+                token.cancel();
+            }
+            messages.lock().unwrap().push(step.message);
+            std::future::ready(()).boxed()
+        });
+        (call, told)
+    }
+
+    /// Waits until an exec session to which nothing was written tells that it has started; returns the cursor behind that.
+    pub(crate) async fn begun(&self, session: &str) -> u64 {
+        let poll = json!({ "execSessionId": session, "limit": 1, "waitMs": 60_000 });
+        let polled = self.data("sandbox_exec_poll", poll).await;
+        assert_eq!(polled["events"][0]["event"]["kind"], "started", "{polled}");
+        polled["nextCursor"].as_u64().unwrap()
+    }
+
+    /// Waits until an exec session has printed this.
+    pub(crate) async fn printed(&self, session: &str, expected: &str) {
+        let (mut text, mut cursor) = (String::new(), json!(0));
+        while !text.contains(expected) {
+            let poll = json!({ "execSessionId": session, "cursor": cursor, "waitMs": 60_000 });
+            let polled = self.data("sandbox_exec_poll", poll).await;
+            assert_eq!(polled["done"], false, "ended after {text:?}: {polled:#}");
+            cursor = polled["nextCursor"].clone();
+            let events = polled["events"].as_array().unwrap().iter();
+            text.extend(events.filter_map(|event| event["event"]["data"].as_str()));
+        }
     }
 
     /// The whole envelope.

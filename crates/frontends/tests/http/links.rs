@@ -7,6 +7,8 @@ use engine::{LinkTarget, Principal, SandboxRef, WriteOptions};
 use frontends::http::Hosts;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use sandbox::{ExecId, KeySpec, SandboxId, SandboxSpec};
+use serde_json::json;
+use test_backend::PICTURE;
 
 use crate::support::{Answer, PATIENCE, Server, Setup};
 
@@ -393,8 +395,11 @@ async fn what_a_command_made_comes_with_links() {
 async fn what_code_showed_has_links_that_outlast_a_stop() {
     let world = World::new().await;
     let key = world.server.new_key("ci").await;
-    let code = "rich picture 9000\\nrich display text/html <script>x</script> text/plain x\\nrich files /tmp/a.csv 3";
-    let body = format!(r#"{{"code":"{code}"}}"#);
+    let page = json!({ "text/html": "<script>x</script>", "text/plain": "x" });
+    let code = format!(
+        "{PICTURE}display(Picture(9000))\ndisplay({page}, raw=True)\nopen('a.csv', 'w').write('a,b')"
+    );
+    let body = json!({ "code": code, "cwd": "/tmp" }).to_string();
     let ran = world.server.ask_json("POST /v1/sandboxes/box/code", &key, &body).await.expect(200).json();
     let target = |url: &serde_json::Value| {
         url.as_str().and_then(|url| url.strip_prefix("http://localhost")).map(str::to_owned).unwrap()
@@ -419,8 +424,8 @@ async fn what_code_showed_has_links_that_outlast_a_stop() {
 async fn those_who_do_not_read_an_output_are_few() {
     let world = World::new().await;
     let key = world.server.new_key("ci").await;
-    let body = r#"{"code":"rich picture 7500000"}"#;
-    let ran = world.server.ask_json("POST /v1/sandboxes/box/code", &key, body).await.expect(200).json();
+    let body = json!({ "code": format!("{PICTURE}display(Picture(6000000))") }).to_string();
+    let ran = world.server.ask_json("POST /v1/sandboxes/box/code", &key, &body).await.expect(200).json();
     let url = ran["outputs"][0]["url"].as_str().unwrap();
     let line = format!("GET {} HTTP/1.1", url.strip_prefix("http://localhost").unwrap());
     let mut held = Vec::new();
@@ -441,7 +446,7 @@ async fn those_who_do_not_read_an_output_are_few() {
     // The key's owner still reads it.
     let exec = ran["execSessionId"].as_str().unwrap();
     let own = world.server.get_with(&format!("/v1/sandboxes/box/execs/{exec}/outputs/1"), &key).await;
-    assert_eq!(own.expect(200).body.len(), 7_500_000);
+    assert_eq!(own.expect(200).body.len(), 6_000_000);
     drop(held);
     let again = async { while world.get(&line[4..line.len() - 9], &[]).await.status() != 200 {} };
     tokio::time::timeout(PATIENCE, again).await.unwrap();

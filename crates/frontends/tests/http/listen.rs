@@ -69,7 +69,7 @@ async fn a_port_stream_is_a_stream_that_is_counted_and_ends_with_its_key() {
         client.answer().await.expect(201);
     };
     post("/v1/sandboxes", "{\"name\":\"box\"}").await;
-    post("/v1/sandboxes/box/execs", "{\"command\":[\"listen\",\"8080\"]}").await;
+    server.serve_echo("box").await;
     let connect = [
         "POST /v1/sandboxes/box/connect?port=8080 HTTP/1.1",
         "host: localhost",
@@ -77,15 +77,9 @@ async fn a_port_stream_is_a_stream_that_is_counted_and_ends_with_its_key() {
         "connection: upgrade",
         "upgrade: warren-stream",
     ];
-    let mut stream = loop {
-        let mut stream = server.connect().await;
-        stream.send(&connect).await;
-        // The listener inside may need a moment.
-        if stream.answer().await.status() == 101 {
-            break stream;
-        }
-        tokio::task::yield_now().await;
-    };
+    let mut stream = server.connect().await;
+    stream.send(&connect).await;
+    stream.answer().await.expect(101);
     stream.0.write_all(b"ping").await.unwrap();
     let mut echo = Vec::new();
     stream.read_until(&mut echo, |bytes| bytes == b"ping").await;

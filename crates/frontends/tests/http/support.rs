@@ -2,17 +2,18 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use backends::fake::FakeBackend;
-use engine::{Engine, EngineConfig, Principal};
+use engine::{Engine, EngineConfig, Follow, Principal};
 use frontends::{
     http::{
         self, Activity, Authenticate, DevAuth, Gate, Hosts, KeyAuth, LimitSettings, Limits, Tls, serve_tcp,
     },
     rest::{self, Rest},
 };
-use sandbox::KeySpec;
+use futures_util::StreamExt;
+use sandbox::{ExecSpec, KeySpec};
 use serde_json::Value;
 use store::Store;
+use test_backend::TestBackend;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -21,7 +22,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// A test that waits longer than this has found a bug.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// How a server of a test differs from the usual one.
 #[derive(Default)]
@@ -38,6 +39,7 @@ pub(crate) struct Server {
     pub(crate) activity: Activity,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinHandle<()>,
+    _backend: TestBackend,
     _home: tempfile::TempDir,
 }
 
@@ -45,8 +47,8 @@ impl Server {
     pub(crate) async fn start(setup: Setup) -> Self {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
-        let backend = Arc::new(FakeBackend::new());
-        let engine = Engine::open(EngineConfig::new(home.path()), store, backend).await.unwrap();
+        let backend = TestBackend::new();
+        let engine = Engine::open(EngineConfig::new(home.path()), store, backend.for_engine()).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -61,7 +63,7 @@ impl Server {
         let grace = Duration::from_secs(1);
         let serving =
             tokio::spawn(serve_tcp(listener, app, setup.tls, activity.clone(), stop.clone(), grace));
-        Self { address, engine, activity, stop, serving, _home: home }
+        Self { address, engine, activity, stop, serving, _backend: backend, _home: home }
     }
 
     /// Everybody is the operator, unless the test says otherwise.
@@ -72,6 +74,23 @@ impl Server {
     pub(crate) async fn new_key(&self, label: &str) -> String {
         let spec = KeySpec { label: Some(label.to_owned()), ..KeySpec::default() };
         self.engine.create_key(&Principal::operator("test"), spec).await.unwrap().secret
+    }
+
+    /// Has a program in a sandbox send back what comes to port 8080.
+    pub(crate) async fn serve_echo(&self, sandbox: &str) {
+        let (who, which) = (Principal::operator("test"), sandbox.parse().unwrap());
+        let exec =
+            self.engine.exec(&who, &which, ExecSpec::argv(test_backend::echo_server(8080))).await.unwrap();
+        let mut entries = self.engine.exec_entries(&who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
+        let listens = async {
+            while let Some(entry) = entries.next().await {
+                if entry.unwrap().output().is_some() {
+                    return;
+                }
+            }
+            panic!("it has ended");
+        };
+        tokio::time::timeout(PATIENCE, listens).await.expect("a server in time");
     }
 
     pub(crate) async fn connect(&self) -> Client<TcpStream> {

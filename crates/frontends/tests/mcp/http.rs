@@ -3,8 +3,9 @@
 use axum::{body::Body, http::Request};
 use engine::{CallFilter, Principal};
 use serde_json::{Value, json};
+use test_backend::PICTURE;
 
-use crate::support::{PICTURE, STATELESS, Server, VERSIONS, call, hello, posted, request, stateless};
+use crate::support::{STATELESS, Server, VERSIONS, call, hello, posted, request, stateless};
 
 fn tool_names(answer: &Value) -> Vec<&str> {
     let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));

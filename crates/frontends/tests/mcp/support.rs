@@ -27,12 +27,6 @@ pub(crate) const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18"
 pub(crate) const STATELESS: &str = "2026-07-28";
 const BOTH: &str = "application/json, text/event-stream";
 
-/// Python that shows a picture of so many bytes, which begins like a PNG and goes on with nothing.
-pub(crate) const PICTURE: &str = "class Picture:\n    \
-    def __init__(self, n): self.n = n\n    \
-    def __repr__(self): return '<Figure>'\n    \
-    def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'.ljust(self.n, b'\\0')\n";
-
 pub(crate) struct Server {
     pub(crate) engine: Engine,
     pub(crate) app: Router,

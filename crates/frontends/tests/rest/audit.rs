@@ -95,7 +95,7 @@ async fn a_key_of_a_namespace_reads_the_calls_in_it() {
     let (red, blue) = (of("red"), of("blue"));
     red.post("/v1/sandboxes", json!({ "name": "box" })).await.expect(201);
     blue.act("/v1/sandboxes/box/stop?namespace=red").await.expect(404);
-    api.act("/v1/sandboxes/box/pause?namespace=red").await.expect(200);
+    api.act("/v1/sandboxes/box/stop?namespace=red&graceMs=1").await.expect(200);
     let of_red = calls(&red).await;
     assert_eq!(
         of_red.iter().map(|call| call["who"].as_str().unwrap()).collect::<Vec<_>>(),

@@ -33,14 +33,20 @@ async fn contexts_are_made_listed_branched_reset_and_removed() {
 #[tokio::test]
 async fn a_language_that_is_not_there_is_told_with_those_that_are() {
     let api = Api::with_box().await;
-    let listed = api.get("/v1/sandboxes/box/languages").await.expect(200).json();
+    api.make_few().await;
+    let listed = api.get("/v1/sandboxes/few/languages").await.expect(200).json();
     assert_eq!(
-        listed["languages"][0],
-        json!({ "name": "python", "program": "/usr/bin/python3", "stateful": true })
+        listed["languages"],
+        json!([
+            { "name": "bash", "program": "/opt/few/bash", "stateful": true },
+            { "name": "sh", "program": "/opt/few/sh", "stateful": false },
+        ])
     );
-    let error = api.post(CONTEXTS, json!({ "language": "klingon" })).await;
-    let error = error.expect_error(400, "invalid_request");
-    assert_eq!(error["hint"], "This sandbox has python, bash, sh.");
+    for language in ["klingon", "python"] {
+        let error = api.post("/v1/sandboxes/few/contexts", json!({ "language": language })).await;
+        let error = error.expect_error(400, "invalid_request");
+        assert_eq!(error["hint"], "This sandbox has bash, sh.", "{error}");
+    }
     api.post(CONTEXTS, json!({ "language": "ruby" })).await.expect_error(400, "invalid_request");
     let wrong = json!({ "name": "no/name", "language": "bash" });
     api.post(CONTEXTS, wrong).await.expect_error(400, "invalid_request");

@@ -48,7 +48,7 @@ async fn long_output_keeps_its_head_and_tail_and_the_rest_by_range() {
 async fn waiting_ends_with_the_time_and_the_command_goes_on() {
     let api = Api::with_box().await;
     let spec = json!({ "command": ["sh", "-c", "echo begun; sleep 60"] });
-    let ran = api.post("/v1/sandboxes/box/execs?wait=true&timeoutMs=300", spec).await.expect(201).json();
+    let ran = api.post("/v1/sandboxes/box/execs?wait=true&timeoutMs=3000", spec).await.expect(201).json();
     assert_eq!((&ran["state"], &ran["stdout"]["text"]), (&json!("running"), &json!("begun\n")));
     let exec = format!("/v1/sandboxes/box/execs/{}", ran["id"].as_str().unwrap());
     let waited = api.get(&format!("{exec}/wait?timeoutMs=10")).await.expect(200).json();
@@ -71,7 +71,7 @@ async fn stdin_is_streamed_and_closed() {
     let request = Request::post(format!("{exec}/stdin")).body(Body::from_stream(stream)).unwrap();
     assert_eq!(api.send(request).await.expect(200).json()["bytes"], 9);
     api.send_bytes(Method::POST, &format!("{exec}/stdin?close=true"), " end").await.expect(200);
-    let ended = api.get(&format!("{exec}/wait?timeoutMs=5000")).await.expect(200).json();
+    let ended = api.get(&format!("{exec}/wait?timeoutMs=60000")).await.expect(200).json();
     assert_eq!(ended["exitCode"], 0, "{ended}");
     assert_eq!(&api.get(&format!("{exec}/output")).await.expect(200).bytes[..], b"one \xff two end");
     api.send_bytes(Method::POST, &format!("{exec}/stdin"), "late").await.expect_error(409, "wrong_state");

@@ -116,6 +116,6 @@ async fn a_stream_ends_with_the_key_that_opened_it() {
     api.delete("/v1/keys/ci").await.expect(200);
     let rest = tokio::time::timeout(PATIENCE, stream.collect::<Vec<_>>()).await;
     assert!(rest.is_ok(), "the stream goes on");
-    api.act("/v1/sandboxes/box/pause").await.expect(200);
-    next_with(&mut own, "sandbox_paused").await;
+    api.act("/v1/sandboxes/box/stop?graceMs=1").await.expect(200);
+    next_with(&mut own, "sandbox_stopped").await;
 }

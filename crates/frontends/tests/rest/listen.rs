@@ -92,18 +92,11 @@ async fn a_port_stream_runs_both_ways() {
         return;
     }
     let server = server(Duration::from_secs(1)).await;
-    server.api.start(json!({ "command": ["listen", "8080"] })).await;
+    server.api.serve_echo().await;
     let request = "POST /v1/sandboxes/box/connect?port=8080 HTTP/1.1\r\nhost: x\r\n\
                    connection: upgrade\r\nupgrade: warren-stream\r\n\r\n";
-    let (mut stream, head) = loop {
-        let (stream, head) = ask(&server.socket, request).await;
-        // The listener inside may need a moment.
-        if head.starts_with("HTTP/1.1 101") {
-            break (stream, head);
-        }
-        tokio::task::yield_now().await;
-    };
-    assert!(head.contains("warren-stream"), "{head}");
+    let (mut stream, head) = ask(&server.socket, request).await;
+    assert!(head.starts_with("HTTP/1.1 101") && head.contains("warren-stream"), "{head}");
     stream.write_all(b"ping").await.unwrap();
     let mut echo = [0; 4];
     tokio::time::timeout(PATIENCE, stream.read_exact(&mut echo)).await.unwrap().unwrap();

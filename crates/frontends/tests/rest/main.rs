@@ -1,4 +1,4 @@
-//! The REST front end over a real engine on the fake back end: every route, every kind of error, every form of stream.
+//! The REST front end over a real engine with real sandboxes: every route, every kind of error, every form of stream.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,

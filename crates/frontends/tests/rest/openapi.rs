@@ -83,7 +83,7 @@ fn described_shapes_are_the_real_ones() {
     let plan: LimitsPlan = sandbox::Defaults::default().limits;
     let spec = SandboxSpec {
         name: Some("a".parse().unwrap()),
-        backend: Some(BackendKind::Fake),
+        backend: Some(BackendKind::Namespace),
         env: [("A".to_owned(), "b".to_owned())].into(),
         cwd: Some("/".to_owned()),
         user: Some("0".to_owned()),
@@ -115,7 +115,7 @@ fn described_shapes_are_the_real_ones() {
         note: Some("x".to_owned()),
     };
     let isolation = Isolation {
-        backend: BackendKind::Fake,
+        backend: BackendKind::Namespace,
         walls: sandbox::Walls::SharedKernel,
         rootless: false,
         id_map: String::new(),

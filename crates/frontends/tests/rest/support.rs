@@ -7,7 +7,6 @@ use axum::{
     body::Body,
     http::{HeaderMap, Method, Request, StatusCode, header, request::Parts},
 };
-use backends::fake::FakeBackend;
 use bytes::Bytes;
 use engine::{Engine, EngineConfig, Principal};
 use frontends::{
@@ -16,8 +15,10 @@ use frontends::{
 };
 use futures_util::{FutureExt, Stream, StreamExt, future::BoxFuture};
 use http_body_util::BodyExt;
+use sandbox::Capability;
 use serde_json::{Value, json};
 use store::Store;
+use test_backend::TestBackend;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -26,13 +27,13 @@ use crate::conformance;
 /// The user that owns the daemon in these tests.
 pub(crate) const OWNER: u32 = 1000;
 /// A test that waits longer than this has found a bug.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) router: Router,
     pub(crate) engine: Engine,
-    pub(crate) backend: FakeBackend,
+    pub(crate) backend: TestBackend,
     pub(crate) activity: Activity,
     pub(crate) stop: CancellationToken,
     pub(crate) peer: Peer,
@@ -111,9 +112,12 @@ impl Api {
     }
 
     async fn configured(home: tempfile::TempDir, config: EngineConfig) -> Self {
-        let backend = FakeBackend::new();
+        let backend = match &config.images {
+            Some(_) => TestBackend::in_home(home.path()),
+            None => TestBackend::new(),
+        };
         let store = Store::open(home.path()).unwrap();
-        let engine = Engine::open(config, store, Arc::new(backend.clone())).await.unwrap();
+        let engine = Engine::open(config, store, backend.for_engine()).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let auth = Arc::new(PeerCredentials { owner: OWNER });
         let router = router(&engine, auth, &activity, &stop);
@@ -137,6 +141,24 @@ impl Api {
         let api = Self::new().await;
         api.post("/v1/sandboxes", json!({ "name": "box" })).await.expect(201);
         api
+    }
+
+    /// A sandbox called `few` which has two shells, whatever else the host has.
+    pub(crate) async fn make_few(&self) {
+        let shell = |name: &str| json!({ "kind": "symlink", "target": format!("/bin/{name}"), "path": format!("/opt/few/{name}") });
+        let patches = json!([{ "kind": "mkdir", "path": "/opt/few" }, shell("bash"), shell("sh")]);
+        let few = json!({ "name": "few", "env": { "PATH": "/opt/few" }, "patches": patches });
+        self.post("/v1/sandboxes", few).await.expect(201);
+    }
+
+    /// Whether this host can do it. Says so where it cannot, since the test then proves less.
+    #[expect(clippy::print_stdout, reason = "what a test leaves out, it says")]
+    pub(crate) fn has(&self, capability: Capability) -> bool {
+        let has = self.engine.capabilities().has(capability);
+        if !has {
+            println!("skipped: this host has no {capability}");
+        }
+        has
     }
 
     /// The answer's head; its body streams.
@@ -188,6 +210,14 @@ impl Api {
     pub(crate) async fn start(&self, spec: Value) -> String {
         let started = self.post("/v1/sandboxes/box/execs", spec).await.expect(201).json();
         started["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Has a program in `box` send back what comes to port 8080.
+    pub(crate) async fn serve_echo(&self) {
+        let exec = self.start(json!({ "command": test_backend::echo_server(8080) })).await;
+        let entries = Request::get(format!("/v1/sandboxes/box/execs/{exec}/entries?follow=true"));
+        let mut stream = pieces(self.open(entries.body(Body::empty()).unwrap()).await);
+        next_with(&mut stream, "ready").await;
     }
 
     /// Runs a command in `box` to its end.

@@ -11,9 +11,9 @@ async fn the_daemon_tells_what_it_is_and_what_it_can() {
     let version = api.get("/v1/version").await.expect(200).json();
     assert_eq!(version["api"][0], "v1");
     let capabilities = api.get("/v1/capabilities").await.expect(200).json();
-    assert_eq!(capabilities["backend"], "fake");
-    assert_eq!(capabilities["backends"], serde_json::json!(["fake"]));
-    assert!(capabilities["has"].as_array().is_some_and(|has| has.contains(&"pause".into())));
+    assert_eq!(capabilities["backend"], "namespace");
+    assert_eq!(capabilities["backends"], serde_json::json!(["namespace"]));
+    assert!(capabilities["has"].as_array().is_some_and(|has| has.contains(&"snapshots".into())));
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use super::uri::Target;
 use crate::mcp::call::Call;
 
 /// At most this often a change is told; what happens meanwhile is told once, afterwards.
-const GAP: Duration = Duration::from_millis(250);
+pub(super) const GAP: Duration = Duration::from_millis(250);
 
 /// An item each time the resource may read differently. Ends when it cannot change any more, as with the output of an
 /// exec that is over or the files of a sandbox that stopped.

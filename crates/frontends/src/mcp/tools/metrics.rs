@@ -223,6 +223,7 @@ async fn samples(call: Call, arguments: StreamArguments) -> ToolResult<Samples> 
 
 #[cfg(test)]
 mod tests {
+    use sandbox::Capability;
     use serde_json::{Value, json};
 
     use super::*;
@@ -238,15 +239,17 @@ mod tests {
 
     fn check(metrics: &Value) {
         assert_eq!(metrics["memoryLimitBytes"], 64 * 1024 * 1024, "{metrics:#}");
-        assert_eq!((&metrics["cpuPercent"], &metrics["vcpuTimeNs"]), (&json!(0.0), &json!(0)));
         for unknown in
             ["diskReadBytes", "diskWriteBytes", "netRxBytes", "netTxBytes", "memoryHostResidentBytes"]
         {
             assert_eq!(metrics.get(unknown), Some(&Value::Null), "{unknown}");
         }
-        for known in ["memoryBytes", "pids", "diskBytes", "oomKills", "uptimeMs", "uptimeSecs"] {
+        for known in ["vcpuTimeNs", "memoryBytes", "pids", "diskBytes", "uptimeMs", "uptimeSecs"] {
             assert!(metrics[known].is_u64(), "{known} in {metrics:#}");
         }
+        assert!(metrics["cpuPercent"].as_f64() >= Some(0.0), "{metrics:#}");
+        // Only a cgroup can tell this, and not every host lends one.
+        assert!(metrics["oomKills"].is_u64() || metrics["oomKills"].is_null(), "{metrics:#}");
     }
 
     #[test]
@@ -265,7 +268,9 @@ mod tests {
         let client = with(&["a", "b", "c"]).await;
         check(&client.data("sandbox_metrics", json!({ "name": "a" })).await);
         client.data("sandbox_stop", json!({ "name": "b" })).await;
-        client.data("sandbox_pause", json!({ "name": "c" })).await;
+        if client.has(Capability::Pause) {
+            client.data("sandbox_pause", json!({ "name": "c" })).await;
+        }
         let all = client.data("sandbox_metrics_all", json!({})).await;
         assert_eq!(all.as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "c"]);
         check(&all["a"]);
@@ -314,14 +319,17 @@ mod tests {
         let mut client = with(&["a"]).await;
         let backend = client.backend.clone();
         client.call.progress = Progress::new(move |step| {
-            if step.done >= 1.0 {
+            if step.done == 1.0 {
                 assert!(backend.live().iter().all(|id| backend.vanish(id)));
             }
             Box::pin(async {})
         });
-        let arguments = json!({ "name": "a", "intervalMs": 1, "samples": 5 });
+        // Its end is noticed soon, not at once.
+        let arguments = json!({ "name": "a", "intervalMs": 100, "samples": 100 });
         let envelope = client.ask("sandbox_metrics_stream", arguments).await;
-        assert_eq!(envelope["data"]["samples"].as_array().unwrap().len(), 1, "{envelope:#}");
-        assert!(envelope["warnings"][0].as_str().unwrap().starts_with("Ended after 1 samples"), "{envelope}");
+        let n_samples = envelope["data"]["samples"].as_array().unwrap().len();
+        assert!((1..100).contains(&n_samples), "{envelope:#}");
+        let told = format!("Ended after {n_samples} samples");
+        assert!(envelope["warnings"][0].as_str().unwrap().starts_with(&told), "{envelope}");
     }
 }

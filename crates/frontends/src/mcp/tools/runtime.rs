@@ -127,10 +127,10 @@ async fn install(call: Call, _: NoArguments) -> ToolResult<Installed> {
 
 #[cfg(test)]
 mod tests {
-    use backends::fake::FakeBackend;
     use engine::Principal;
     use sandbox::{BackendKind, Capabilities};
     use serde_json::json;
+    use test_backend::TestBackend;
 
     use crate::mcp::{HostPolicy, HostRoot, Settings, testing::Client};
 
@@ -144,9 +144,9 @@ mod tests {
         };
         let client = Client::with(settings).await;
         let data = client.data("runtime_check", json!({})).await;
-        assert_eq!((&data["installed"], &data["backend"]), (&json!(true), &json!("fake")));
+        assert_eq!((&data["installed"], &data["backend"]), (&json!(true), &json!("namespace")));
         assert_eq!(data["serverVersion"], env!("CARGO_PKG_VERSION"));
-        assert_eq!(data["capabilities"], json!(Capabilities::all(BackendKind::Fake).has));
+        assert_eq!(data["capabilities"], json!(client.call.engine().capabilities().has));
         assert_eq!(
             (&data["hostPathPolicy"], &data["hostPaths"]),
             (&json!("allowlist"), &json!(["/srv/data"]))
@@ -173,14 +173,16 @@ mod tests {
 
     #[tokio::test]
     async fn an_installation_names_what_an_operator_can_do() {
-        let client = Client::new().await;
+        let backend = TestBackend::new();
+        backend.set_capabilities(Capabilities::all(BackendKind::Namespace));
+        let client = Client::over(backend, Settings::default()).await;
         let data = client.data("runtime_install", json!({})).await;
         assert_eq!(data["message"], "Runtime dependencies are installed.");
         assert_eq!((&data["installed"], &data["missing"]), (&json!(true), &json!([])));
 
-        let backend = FakeBackend::new();
+        let backend = TestBackend::new();
         let missing = vec!["No cgroup was delegated, so memory is not limited.".to_owned()];
-        backend.set_capabilities(Capabilities { backend: BackendKind::Fake, has: vec![], missing });
+        backend.set_capabilities(Capabilities { backend: BackendKind::Namespace, has: vec![], missing });
         let client = Client::over(backend, Settings::default()).await;
         let data = client.data("runtime_install", json!({})).await;
         assert_eq!(data["missing"], json!(["No cgroup was delegated, so memory is not limited."]));

@@ -1,13 +1,14 @@
 //! Someone of one namespace tries everything on what another has: every tool, every resource. A tool that is not in the
 //! table fails the test.
 
-use engine::Principal;
-use sandbox::Namespace;
+use engine::{Follow, Principal};
+use futures_util::StreamExt;
+use sandbox::{Capability, ExecId, Namespace};
 use serde_json::{Value, json};
 
 use crate::mcp::{
     Call, resources,
-    testing::{Client, ask, native},
+    testing::{Client, PATIENCE, ask, native},
 };
 
 const SECRET: &str = "the secret of red";
@@ -150,14 +151,33 @@ async fn red_has_things(red: &Client) -> Red {
     let made = red.data("sandbox_create", json!({ "name": "red-box" })).await;
     let write = json!({ "name": "red-box", "path": "/root/secret", "content": SECRET });
     red.data("sandbox_fs_write", write).await;
-    red.data("sandbox_exec", json!({ "name": "red-box", "command": "echo", "args": [SECRET] })).await;
-    red.data("snapshot_create", json!({ "name": "red-snap", "fromSandbox": "red-box" })).await;
+    let echo = json!({ "name": "red-box", "command": "echo", "args": [SECRET] });
+    let echoed = red.data("sandbox_exec", echo).await["execSessionId"].clone();
+    closed(red, &echoed.as_str().unwrap().parse().unwrap()).await;
+    if red.has(Capability::Pause) {
+        red.data("snapshot_create", json!({ "name": "red-snap", "fromSandbox": "red-box" })).await;
+    }
     // Of the same name as the sandbox, so that whoever guesses one guesses the other.
     red.data("volume_create", json!({ "name": "red-box" })).await;
     red.data("volume_fs_write", json!({ "name": "red-box", "path": "/secret", "content": SECRET })).await;
     let started = red.data("sandbox_exec_start", json!({ "name": "red-box", "command": "cat" })).await;
     let text = |value: &Value| value.as_str().unwrap().to_owned();
+    red.begun(&text(&started["execSessionId"])).await;
     Red { name: "red-box", id: text(&made["id"]), exec: text(&started["execSessionId"]) }
+}
+
+/// Waits until nothing more will be written about an exec: one entry follows its end.
+async fn closed(red: &Client, exec: &ExecId) {
+    let (engine, who) = (red.call.engine(), &red.call.who);
+    let which = red.call.sandbox("red-box").unwrap();
+    let n_entries =
+        engine.exec_entries(who, &which, exec, 1, Follow::Yes).await.unwrap().count().await as u64;
+    let is_closed = async {
+        while engine.exec_view(who, &which, exec).await.unwrap().last_entry <= n_entries {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_closed).await.unwrap();
 }
 
 /// Everything of red's that could have changed.

@@ -1,14 +1,12 @@
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use engine::{LedgerLimits, SandboxFilter};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
+use test_backend::{Hostility, PICTURE};
 
 use crate::mcp::{
-    Call, Progress,
+    Progress,
     complete::{Reference, complete},
     envelope::Part,
     resources::{self, Content},
@@ -25,18 +23,9 @@ async fn reply(client: &Client, arguments: Value) -> Reply {
     native().call("sandbox_run_code", client.call.clone(), arguments.as_object().cloned()).await
 }
 
-/// A caller who goes away at the first word of progress, and what it heard.
-fn leaving(client: &Client) -> (Call, Arc<Mutex<Vec<String>>>) {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let mut call = client.call.clone();
-    call.cancelled = call.cancelled.child_token();
-    let (words, token) = (Arc::clone(&heard), call.cancelled.clone());
-    call.progress = Progress::new(move |step| {
-        words.lock().unwrap().push(step.message);
-        token.cancel();
-        std::future::ready(()).boxed()
-    });
-    (call, heard)
+/// Python that shows these forms as they are.
+fn shows(forms: &Value) -> String {
+    format!("display({forms}, raw=True)\n")
 }
 
 #[tokio::test]
@@ -63,7 +52,8 @@ async fn variables_stay_between_calls_and_an_exception_is_no_failure() {
 #[tokio::test]
 async fn pictures_stand_beside_the_text_and_what_is_large_behind_a_link() {
     let client = client_with_box().await;
-    let code = "rich picture 30\nrich picture 3000000\nrich display text/html <b>x</b> application/json {\"a\":[1]}\n'value'";
+    let forms = shows(&json!({ "text/html": "<b>x</b>", "application/json": { "a": [1] } }));
+    let code = format!("{PICTURE}display(Picture(30), Picture(3000000))\n{forms}'value'");
     let Reply { data, parts, .. } = reply(&client, json!({ "name": "box", "code": code })).await;
     let envelope = data.unwrap();
     let data = &envelope["data"];
@@ -98,9 +88,18 @@ async fn pictures_stand_beside_the_text_and_what_is_large_behind_a_link() {
 
 #[tokio::test]
 async fn hostile_records_are_bounded_and_told() {
-    let client = client_with_box().await;
-    let code = "rich raw garbage\nrich raw {\"type\":\"state\",\"kept\":false}\n\
-                rich display ../../etc x image/png !!! text/plain ok\nrich warning one";
+    let client = Client::new().await;
+    // Before the first connection, which is kept for later.
+    client.backend.be_hostile(Hostility::RawRecords, usize::MAX);
+    make_box(&client).await;
+    let raw = |record: &str| shows(&json!({ "text/plain": format!("raw {record}") }));
+    let code = [
+        raw("garbage"),
+        raw(r#"{"type":"state","kept":false}"#),
+        shows(&json!({ "../../etc": "x", "image/png": "!!!", "text/plain": "ok" })),
+        raw(r#"{"type":"warning","message":"one"}"#),
+    ]
+    .concat();
     let envelope = client.ask("sandbox_run_code", json!({ "name": "box", "code": code })).await;
     let data = &envelope["data"];
     // The last word on the variables is the guest's.
@@ -123,17 +122,20 @@ async fn hostile_records_are_bounded_and_told() {
 #[tokio::test]
 async fn time_is_up_and_the_answer_says_what_became_of_the_variables() {
     let client = client_with_box().await;
-    let slow = json!({ "name": "box", "code": "x = 1\nprint('before')\nsleep(1000)", "timeoutMs": 30 });
+    run(&client, "import signal, time").await;
+    let code = "x = 1\nprint('before')\ntime.sleep(1000)";
+    let slow = json!({ "name": "box", "code": code, "timeoutMs": 2000 });
     let envelope = client.ask("sandbox_run_code", slow).await;
     let data = &envelope["data"];
     assert_eq!((&data["timedOut"], &data["stateKept"]), (&json!(true), &json!(true)));
     assert_eq!(data["outcome"], "interrupted: it timed out");
     assert_eq!((&data["stdout"], &data["success"]), (&json!("before\n"), &json!(false)));
     let warning = envelope["warnings"][0].as_str().unwrap();
-    assert!(warning.contains("30 ms") && warning.contains("variables were kept"), "{warning}");
+    assert!(warning.contains("2000 ms") && warning.contains("variables were kept"), "{warning}");
     assert_eq!(run(&client, "x").await["result"], "1");
 
-    let stubborn = json!({ "name": "box", "code": "ignore_interrupts()\nsleep(1000)", "timeout": 0.03 });
+    let code = "signal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(1000)";
+    let stubborn = json!({ "name": "box", "code": code, "timeout": 2 });
     let envelope = client.ask("sandbox_run_code", stubborn).await;
     assert_eq!(envelope["data"]["stateLost"], "killed");
     assert!(envelope["warnings"].to_string().contains("the interpreter was killed"), "{envelope}");
@@ -143,14 +145,14 @@ async fn time_is_up_and_the_answer_says_what_became_of_the_variables() {
 #[tokio::test]
 async fn a_caller_who_leaves_interrupts_the_code_and_heard_its_output() {
     let client = client_with_box().await;
-    let (call, heard) = leaving(&client);
-    let code = "x = 7\nprint('hello')\nsleep(1000)";
+    let (call, heard) = client.leaving_at("hello");
+    let code = "import time\nx = 7\nprint('hello')\ntime.sleep(1000)";
     let envelope = ask(call, "sandbox_run_code", json!({ "name": "box", "code": code, "timeout": 0 })).await;
     let error = &envelope["error"];
     assert_eq!((&error["code"], &error["details"]["stdout"]), (&json!("cancelled"), &json!("hello\n")));
     assert!(error["message"].as_str().unwrap().contains("variables were kept"), "{error}");
-    let words = heard.lock().unwrap()[0].clone();
-    assert!(words.starts_with("running for 1 s, 6 bytes printed\nhello"), "{words}");
+    let words = heard.lock().unwrap().iter().find(|words| words.contains("hello")).cloned().unwrap();
+    assert!(words.starts_with("running for ") && words.contains(", 6 bytes printed\nhello"), "{words}");
     assert_eq!(run(&client, "x").await["result"], "7");
 }
 
@@ -163,11 +165,14 @@ async fn code_that_another_call_runs_is_interrupted_by_its_context() {
     let begun = Arc::new(tokio::sync::Notify::new());
     let mut call = client.call.clone();
     let running = Arc::clone(&begun);
-    call.progress = Progress::new(move |_step| {
-        running.notify_one();
+    call.progress = Progress::new(move |step| {
+        if step.message.contains("begun") {
+            running.notify_one();
+        }
         std::future::ready(()).boxed()
     });
-    let code = json!({ "name": "box", "code": "x = 1\nsleep(1000)", "timeout": 0 });
+    let code = "import time\nprint('begun')\ntime.sleep(1000)";
+    let code = json!({ "name": "box", "code": code, "timeout": 0 });
     let running = tokio::spawn(async move { ask(call, "sandbox_run_code", code).await });
     begun.notified().await;
     let busy = client.data("code_context_list", json!({ "name": "box" })).await;
@@ -201,7 +206,8 @@ async fn contexts_are_made_branched_reset_and_removed() {
     };
     assert_eq!(in_branch("x = x + 1\nx").await["result"], "2");
     assert_eq!(run(&client, "x").await["result"], "1");
-    run(&client, "threads = 1").await;
+    run(&client, "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()")
+        .await;
     let hazard = json!({ "name": "box", "context": "python", "into": "more" });
     let error = client.error("code_context_fork", hazard.clone(), "wrong_state").await;
     assert!(error["hint"].as_str().unwrap().contains("force: true"), "{error}");
@@ -287,8 +293,9 @@ async fn what_a_full_log_has_lost_is_told_and_never_taken_for_something_else() {
     let client =
         Client::with_ledger(LedgerLimits { per_sandbox_bytes: 200_000, segment_bytes: 20_000 }).await;
     make_box(&client).await;
-    let code = "rich display text/plain first\nseq 100000\nrich display text/plain last";
-    let arguments = json!({ "name": "box", "language": "bash", "code": code, "requestId": "r-1" });
+    let (first, last) = (shows(&json!({ "text/plain": "first" })), shows(&json!({ "text/plain": "last" })));
+    let code = format!("{first}for n in range(100000): print(n)\n{last}");
+    let arguments = json!({ "name": "box", "code": code, "requestId": "r-1" });
     let whole = client.ask("sandbox_run_code", arguments.clone()).await;
     let outputs = whole["data"]["outputs"].as_array().unwrap();
     assert!(!outputs.is_empty(), "{whole}");
@@ -306,14 +313,19 @@ async fn what_a_full_log_has_lost_is_told_and_never_taken_for_something_else() {
 #[tokio::test]
 async fn what_a_sandbox_cannot_run_is_told_with_what_it_can() {
     let client = client_with_box().await;
+    // Whatever else the host has, this one has two shells.
+    let shell = |name: &str| json!({ "kind": "symlink", "target": format!("/bin/{name}"), "path": format!("/opt/few/{name}") });
+    let patches = json!([{ "kind": "mkdir", "path": "/opt/few" }, shell("bash"), shell("sh")]);
+    let few = json!({ "name": "few", "env": { "PATH": "/opt/few" }, "patches": patches });
+    client.data("sandbox_create", few).await;
     for language in ["klingon", "javascript", "rust"] {
-        let arguments = json!({ "name": "box", "code": "1", "language": language });
+        let arguments = json!({ "name": "few", "code": "1", "language": language });
         let error = client.error("sandbox_run_code", arguments, "invalid_request").await;
-        assert_eq!(error["hint"], "This sandbox has python, bash, sh.", "{error}");
+        assert_eq!(error["hint"], "This sandbox has bash, sh.", "{error}");
     }
-    let context = json!({ "name": "box", "language": "javascript" });
+    let context = json!({ "name": "few", "language": "javascript" });
     let error = client.error("code_context_create", context, "invalid_request").await;
-    assert_eq!(error["hint"], "This sandbox has python, bash, sh.");
+    assert_eq!(error["hint"], "This sandbox has bash, sh.");
     for (field, wrong) in [("code", json!("a\u{0}")), ("context", json!("no/name")), ("timeout", json!(-1))] {
         let mut arguments = json!({ "name": "box", "code": "1" });
         arguments[field] = wrong;
@@ -337,13 +349,12 @@ async fn what_a_sandbox_cannot_run_is_told_with_what_it_can() {
 #[tokio::test]
 async fn a_cell_that_never_began_is_not_to_be_asked_for_again_by_the_same_request() {
     let client = Client::new().await;
-    let limit = json!([{ "resource": "nproc", "soft": 4, "hard": 4 }]);
-    client.data("sandbox_create", json!({ "name": "box", "process": { "rlimits": limit } })).await;
-    for _ in 0..4 {
-        let which = "box".parse().unwrap();
-        client.call.engine().exec(&client.call.who, &which, sandbox::ExecSpec::shell("sleep")).await.unwrap();
-    }
-    // Another call would make another cell, which may find a free process.
+    // Such a cell is a file beneath /tmp, where nothing fits any more.
+    let small = json!([{ "kind": "tmpfs", "guestPath": "/tmp", "sizeMib": 1 }]);
+    client.data("sandbox_create", json!({ "name": "box", "mounts": small })).await;
+    let fill = json!({ "name": "box", "command": "head -c 2M /dev/zero > /tmp/full" });
+    client.data("sandbox_shell", fill).await;
+    // Another call would make another cell, which may find room.
     let cell = json!({ "name": "box", "language": "sh", "code": "true" });
     let error = client.error("sandbox_run_code", cell, "limit_reached").await;
     assert_eq!(error["retryable"], true, "{error}");

@@ -164,3 +164,25 @@ async fn find_processes(call: &Call, which: &SandboxRef, ports: &mut [Port]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_where_its_socket_listens() {
+        let port = |line: &str| {
+            let port = listening(line)?;
+            Some((port.port, port.address, port.loopback, port.uid, port.inode))
+        };
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
+        let near = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4242 1 0 100 0 0 10 0";
+        let connected = "   1: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 77 1 0 20 4 30 10 -1";
+        let far = "   0: 00000000000000000000000000000000:0050 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4243 1 0 100 0 0 10 0";
+        assert_eq!(port(near), Some((8080, "127.0.0.1".to_owned(), true, 1000, 4242)));
+        assert_eq!(port(far), Some((80, "::".to_owned(), false, 0, 4243)));
+        for other in [head, connected, "", "   0: 0100007F:1F90"] {
+            assert_eq!(port(other), None, "{other}");
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! Stories of the file tools, over the simulated sandbox.
+//! Stories of the file tools.
 
 use serde_json::{Value, json};
 
@@ -304,25 +304,32 @@ async fn files_are_found_by_name_and_by_what_is_in_them() {
 #[tokio::test]
 async fn listening_ports_are_read_from_the_tables_inside() {
     let client = client(&["web"]).await;
-    client.error("sandbox_ports", json!({ "name": "web" }), "unsupported").await;
     client.error("sandbox_ports", json!({ "name": "nil" }), "not_found").await;
-    let head =
-        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
-    let v4 = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4242 1 0 100 0 0 10 0\n   \
-              1: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 77 1 0 20 4 30 10 -1\n";
-    let v6 = "   0: 00000000000000000000000000000000:0050 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4243 1 0 100 0 0 10 0\n";
-    put(&client, "/proc/net/tcp", &format!("{head}{v4}")).await;
-    put(&client, "/proc/net/tcp6", &format!("{head}{v6}")).await;
-    put(&client, "/proc/17/comm", "python3\n").await;
-    let which = client.call.sandbox("web").unwrap();
-    client.call.engine().mkdir(&client.call.who, &which, "/proc/17/fd", true, None).await.unwrap();
-    client.call.engine().symlink(&client.call.who, &which, "socket:[4242]", "/proc/17/fd/5").await.unwrap();
-    let answer = client.data("sandbox_ports", json!({ "name": "web" })).await;
+    assert_eq!(client.data("sandbox_ports", json!({ "name": "web" })).await["ports"], json!([]));
+    // One that listens to all, and one with a connection, which is no port.
+    let server = "import os, socket, time\n\
+                  near = socket.create_server(('127.0.0.1', 8080))\n\
+                  far = socket.create_server(('0.0.0.0', 8081))\n\
+                  connection = socket.create_connection(('127.0.0.1', 8080))\n\
+                  print('ready', os.getpid(), os.getuid(), flush=True)\n\
+                  time.sleep(1000)\n";
+    let start = json!({ "name": "web", "command": "python3", "args": ["-c", server] });
+    let session = client.data("sandbox_exec_start", start).await["execSessionId"].clone();
+    client.printed(session.as_str().unwrap(), "ready").await;
+    let all = client.data("sandbox_exec_poll", json!({ "execSessionId": session })).await;
+    let said = all["events"].as_array().unwrap().iter().find_map(|event| event["event"]["data"].as_str());
+    let own: Vec<u32> = said.unwrap().split_whitespace().skip(1).map(|word| word.parse().unwrap()).collect();
+    let (pid, uid) = (own[0], own[1]);
+    let mut ports = client.data("sandbox_ports", json!({ "name": "web" })).await["ports"].clone();
+    for port in ports.as_array_mut().unwrap() {
+        let process = port.as_object_mut().unwrap().remove("process").unwrap_or_default();
+        assert!(process.as_str().unwrap_or_default().starts_with("python"), "{process}");
+    }
     assert_eq!(
-        answer["ports"],
+        ports,
         json!([
-            { "port": 80, "address": "::", "loopback": false, "uid": 0 },
-            { "port": 8080, "address": "127.0.0.1", "loopback": true, "uid": 1000, "pid": 17, "process": "python3" },
+            { "port": 8080, "address": "127.0.0.1", "loopback": true, "uid": uid, "pid": pid },
+            { "port": 8081, "address": "0.0.0.0", "loopback": false, "uid": uid, "pid": pid },
         ])
     );
 }

@@ -366,6 +366,7 @@ async fn a_restored_sandbox_is_listed_with_its_image() {
     let client = &world.client;
     world.import("base", "base").await;
     client.data("sandbox_create", json!({ "name": "box", "image": "base" })).await;
+    client.data("sandbox_stop", json!({ "name": "box" })).await;
     client.data("snapshot_create", json!({ "name": "kept", "fromSandbox": "box" })).await;
     client.data("sandbox_restore", json!({ "name": "again", "snapshot": "kept" })).await;
     let config = &client.data("sandbox_inspect", json!({ "name": "again" })).await["config"];

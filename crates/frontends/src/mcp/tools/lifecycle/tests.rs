@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use engine::Principal;
-use sandbox::{ExecSpec, KeySpec};
+use sandbox::{Capability, ExecSpec, KeySpec};
 use serde_json::{Value, json};
 
-use crate::mcp::{Settings, call::Session, testing::Client};
+use crate::mcp::{
+    Settings,
+    call::Session,
+    testing::{Client, PATIENCE},
+};
 
 async fn with(names: &[&str]) -> Client {
     let client = Client::new().await;
@@ -37,6 +41,7 @@ async fn keep_busy(client: &Client, name: &str) {
 async fn a_sandbox_is_stopped_started_paused_resumed_and_removed() {
     let client = with(&["web"]).await;
     let web = || json!({ "name": "web" });
+    let can_pause = client.has(Capability::Pause);
     for (tool, first, again) in [
         (
             "sandbox_pause",
@@ -59,6 +64,9 @@ async fn a_sandbox_is_stopped_started_paused_resumed_and_removed() {
             json!({ "started": false, "alreadyRunning": true, "status": "running" }),
         ),
     ] {
+        if !can_pause && ["sandbox_pause", "sandbox_resume"].contains(&tool) {
+            continue;
+        }
         for expected in [first, again] {
             let mut expected = expected;
             expected["name"] = json!("web");
@@ -102,9 +110,11 @@ async fn one_whose_record_cannot_be_read_is_removed_by_force() {
 #[tokio::test]
 async fn refusals_name_the_tool_that_leads_on() {
     let client = with(&["web"]).await;
-    client.data("sandbox_pause", json!({ "name": "web" })).await;
-    let error = client.error("sandbox_start", json!({ "name": "web" }), "wrong_state").await;
-    assert!(error["hint"].as_str().unwrap().contains("sandbox_resume"), "{error}");
+    if client.has(Capability::Pause) {
+        client.data("sandbox_pause", json!({ "name": "web" })).await;
+        let error = client.error("sandbox_start", json!({ "name": "web" }), "wrong_state").await;
+        assert!(error["hint"].as_str().unwrap().contains("sandbox_resume"), "{error}");
+    }
     client.data("sandbox_stop", json!({ "name": "web", "force": true })).await;
     for tool in ["sandbox_pause", "sandbox_resume", "sandbox_metrics"] {
         let error = client.error(tool, json!({ "name": "web" }), "wrong_state").await;
@@ -115,6 +125,9 @@ async fn refusals_name_the_tool_that_leads_on() {
 #[tokio::test]
 async fn each_target_gets_its_own_answer() {
     let client = with(&["a", "b", "c"]).await;
+    if !client.has(Capability::Pause) {
+        return;
+    }
     client.data("sandbox_pause", json!({ "name": "b" })).await;
     client.data("sandbox_stop", json!({ "name": "a" })).await;
     let envelope = client.ask("sandbox_start", json!({ "names": ["c", "b", "a", "nope", "a"] })).await;
@@ -134,6 +147,9 @@ async fn each_target_gets_its_own_answer() {
 #[tokio::test]
 async fn sandboxes_are_selected_by_names_labels_and_status() {
     let client = with(&["a", "b", "c"]).await;
+    if !client.has(Capability::Pause) {
+        return;
+    }
     client.data("sandbox_stop", json!({ "name": "b" })).await;
     client.data("sandbox_pause", json!({ "name": "c" })).await;
     for (selector, expected) in [
@@ -233,7 +249,7 @@ async fn a_list_shows_what_matters_and_an_inspection_all_but_secrets() {
         (&detail["name"], &detail["state"], &detail["namespace"]),
         (&json!("web"), &json!("running"), &json!("default"))
     );
-    assert_eq!(detail["isolation"]["backend"], "fake");
+    assert_eq!(detail["isolation"]["backend"], "namespace");
     let shown = &detail["config"]["process"]["env"];
     assert_eq!(
         (&shown["API_TOKEN"], &shown["DB"], &shown["PLAIN"]),
@@ -267,7 +283,7 @@ async fn a_renewal_changes_what_it_names_and_keeps_the_rest() {
 async fn waiting_ends_with_the_sandbox_or_with_the_time() {
     let client = with(&["a", "b"]).await;
     client.data("sandbox_stop", json!({ "name": "b" })).await;
-    let rows = client.data("sandbox_wait", json!({ "names": ["a", "b"], "timeoutMs": 5 })).await;
+    let rows = client.data("sandbox_wait", json!({ "names": ["a", "b"], "timeoutMs": 500 })).await;
     assert_eq!((&rows[0]["timedOut"], &rows[0]["status"]), (&json!(true), &json!("running")));
     assert_eq!((&rows[1]["timedOut"], &rows[1]["status"]), (&json!(false), &json!("stopped")));
     assert!(
@@ -305,7 +321,7 @@ async fn a_drain_takes_no_more_commands_and_outlives_the_call() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), takes_commands_again).await.unwrap();
+    tokio::time::timeout(PATIENCE, takes_commands_again).await.unwrap();
 
     let rows = client.data("sandbox_drain", json!({ "status": "all" })).await;
     assert_eq!(rows[0], json!({ "name": "busy", "ok": true, "drainRequested": true, "status": "draining" }));
@@ -313,7 +329,7 @@ async fn a_drain_takes_no_more_commands_and_outlives_the_call() {
     let which = client.call.sandbox("busy").unwrap();
     let refused = client.call.engine().exec(&client.call.who, &which, ExecSpec::argv(["true"])).await;
     assert_eq!(refused.unwrap_err().kind(), sandbox::ErrorKind::WrongState);
-    client.data("sandbox_wait", json!({ "name": "free", "timeoutMs": 20_000 })).await;
+    client.data("sandbox_wait", json!({ "name": "free", "timeoutMs": 60_000 })).await;
     assert_eq!(names(&client.data("sandbox_list", json!({ "status": "draining" })).await), ["busy"]);
     assert_eq!(status(&client, "free").await, "stopped");
     client.data("sandbox_stop", json!({ "name": "busy", "force": true })).await;

@@ -1,7 +1,13 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures_util::{StreamExt, stream};
+use sandbox::ExecSpec;
 use serde_json::{Value, json};
 
-use crate::mcp::{testing::Client, tools::exec::tests::client_with_box};
+use super::TAIL_SPAN;
+use crate::mcp::{
+    testing::{Client, PATIENCE},
+    tools::exec::tests::client_with_box,
+};
 
 async fn sh(client: &Client, script: &str) -> String {
     let data = client.data("sandbox_shell", json!({ "name": "box", "command": script })).await;
@@ -19,25 +25,27 @@ fn texts(logs: &Value) -> Vec<String> {
     entries.map(|entry| entry["text"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A box in which three commands have run.
-async fn client_with_logs() -> (Client, [String; 3]) {
+/// A box in which four commands have run. None prints to both streams: which is read first is anybody's guess.
+async fn client_with_logs() -> (Client, [String; 4]) {
     let client = client_with_box().await;
-    let first = sh(&client, "echo one; echo two >&2; echo three").await;
-    let second = sh(&client, "seq 1 5").await;
-    let third = sh(&client, "echo last one").await;
-    (client, [first, second, third])
+    let first = sh(&client, "echo one; echo two; echo three").await;
+    let second = sh(&client, "echo oops >&2").await;
+    let third = sh(&client, "seq 1 5").await;
+    let fourth = sh(&client, "echo last one").await;
+    (client, [first, second, third, fourth])
 }
 
-const ALL: [&str; 9] = ["one\n", "two\n", "three\n", "1\n", "2\n", "3\n", "4\n", "5\n", "last one\n"];
+const ALL: [&str; 10] =
+    ["one\n", "two\n", "three\n", "oops\n", "1\n", "2\n", "3\n", "4\n", "5\n", "last one\n"];
 
 #[tokio::test]
 async fn the_log_is_what_all_commands_printed_line_by_line() {
-    let (client, [first, _, third]) = client_with_logs().await;
+    let (client, [_, second, _, fourth]) = client_with_logs().await;
     let logs = ask(&client, "sandbox_logs_read", json!({})).await;
     assert_eq!(texts(&logs), ALL);
     let entries = logs["entries"].as_array().unwrap();
-    assert_eq!((&entries[1]["source"], &entries[1]["sessionId"]), (&json!("stderr"), &json!(first)));
-    assert_eq!((&entries[8]["source"], &entries[8]["sessionId"]), (&json!("stdout"), &json!(third)));
+    assert_eq!((&entries[3]["source"], &entries[3]["sessionId"]), (&json!("stderr"), &json!(second)));
+    assert_eq!((&entries[9]["source"], &entries[9]["sessionId"]), (&json!("stdout"), &json!(fourth)));
     assert!(entries[0]["timestamp"].as_str().unwrap().ends_with('Z'));
     assert!(logs["nextCursor"].is_string());
     // A sandbox that is stopped has its log still.
@@ -48,15 +56,15 @@ async fn the_log_is_what_all_commands_printed_line_by_line() {
 
 #[tokio::test]
 async fn filters_come_before_counting() {
-    let (client, [first, second, _]) = client_with_logs().await;
+    let (client, [first, _, third, _]) = client_with_logs().await;
     let check = async |more: Value, expected: &[&str]| {
         assert_eq!(texts(&ask(&client, "sandbox_logs_read", more.clone()).await), expected, "{more}");
     };
     check(json!({ "tail": 2 }), &["5\n", "last one\n"]).await;
     check(json!({ "tail": 2, "grep": "one" }), &["one\n", "last one\n"]).await;
     check(json!({ "tail": 1, "grep": "t" , "sessionIds": [first] }), &["three\n"]).await;
-    check(json!({ "tail": 1, "sources": ["stderr"] }), &["two\n"]).await;
-    check(json!({ "tail": 2, "sessionIds": [second, 7] }), &["4\n", "5\n"]).await;
+    check(json!({ "tail": 1, "sources": ["stderr"] }), &["oops\n"]).await;
+    check(json!({ "tail": 2, "sessionIds": [third, 7] }), &["4\n", "5\n"]).await;
     check(json!({ "sessionIds": [7] }), &[]).await;
     let envelope = client.ask("sandbox_logs_read", json!({ "name": "box", "sessionIds": [7] })).await;
     assert!(envelope["warnings"][0].as_str().unwrap().contains('7'), "{envelope}");
@@ -64,7 +72,7 @@ async fn filters_come_before_counting() {
     check(json!({ "since": "2000-01-01T00:00:00Z", "grep": "last" }), &["last one\n"]).await;
     check(json!({ "since": "2200-01-01T00:00:00Z" }), &[]).await;
     check(
-        json!({ "sources": ["system"], "sessionIds": [second] }),
+        json!({ "sources": ["system"], "sessionIds": [third] }),
         &["started: sh -c seq 1 5\n", "exited with 0\n"],
     )
     .await;
@@ -125,10 +133,15 @@ async fn an_answer_holds_no_more_than_asked() {
 #[tokio::test]
 async fn the_tail_of_a_long_log_is_found_from_its_end() {
     let client = client_with_box().await;
-    // More entries than a tail looks at first: each echo is one.
-    let script = (0..1500).map(|n| format!("echo line {n}")).collect::<Vec<_>>().join(";");
     sh(&client, "echo early match").await;
-    sh(&client, &script).await;
+    // More entries than a tail looks at first: each line that is written to it is one.
+    let (engine, who, which) = (client.call.engine(), &client.call.who, client.call.sandbox("box").unwrap());
+    let spec = ExecSpec { stdin: true, ..ExecSpec::argv(["cat"]) };
+    let exec = engine.exec(who, &which, spec).await.unwrap().id;
+    let lines = (0..1500).map(|n| Ok(format!("line {n}\n").into()));
+    engine.exec_stdin(who, &which, &exec, stream::iter(lines).boxed(), true).await.unwrap();
+    let cat = engine.wait_exec(who, &which, &exec, Some(PATIENCE)).await.unwrap();
+    assert!(cat.outcome.is_some() && cat.last_entry > TAIL_SPAN, "{cat:?}");
     sh(&client, "echo late match").await;
     let tail = ask(&client, "sandbox_logs_read", json!({ "tail": 3 })).await;
     assert_eq!(texts(&tail), ["line 1498\n", "line 1499\n", "late match\n"]);
@@ -181,15 +194,20 @@ async fn characters_in_pieces_are_whole_and_terminals_are_output() {
         client.data("sandbox_exec_start", json!({ "name": "box", "command": "cat" })).await["execSessionId"]
             .clone();
     let text = "a€b🦀\n";
-    let mut cursor = 1;
-    for byte in text.as_bytes() {
+    let (mut cursor, mut n_printed) = (json!(0), 0);
+    for (n, byte) in (1..).zip(text.as_bytes()) {
         let data = BASE64_STANDARD.encode([*byte]);
         client
             .data("sandbox_exec_write_stdin", json!({ "execSessionId": session, "dataBase64": data }))
             .await;
-        let poll =
-            json!({ "execSessionId": session, "cursor": cursor, "waitMs": 60_000, "encoding": "base64" });
-        cursor = client.data("sandbox_exec_poll", poll).await["nextCursor"].as_u64().unwrap();
+        while n_printed < n {
+            let poll =
+                json!({ "execSessionId": session, "cursor": cursor, "waitMs": 60_000, "encoding": "base64" });
+            let polled = client.data("sandbox_exec_poll", poll).await;
+            cursor = polled["nextCursor"].clone();
+            let events = polled["events"].as_array().unwrap().iter();
+            n_printed += events.filter(|event| event["event"]["kind"] == "stdout").count();
+        }
     }
     let logs = ask(&client, "sandbox_logs_read", json!({})).await;
     assert_eq!(texts(&logs).concat(), text);

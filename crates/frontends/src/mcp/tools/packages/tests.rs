@@ -1,4 +1,4 @@
-//! Package tools, with a simulated npm: a script where its program would be.
+//! Package tools, with an npm of our own: a script where its program would be.
 
 use std::sync::Arc;
 
@@ -28,8 +28,10 @@ impl PackageGateway for NoIndex {
 
 async fn with_npm(script: &str) -> Client {
     let client = Client::with_packages(Arc::new(NoIndex)).await;
-    client.data("sandbox_create", json!({ "name": "box" })).await;
-    let write = json!({ "name": "box", "path": "/usr/local/bin/npm", "content": script, "mode": "755" });
+    // The managers of the host are not among those of its sandboxes.
+    client.data("sandbox_create", json!({ "name": "box", "env": { "PATH": "/opt/managers" } })).await;
+    let script = format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n");
+    let write = json!({ "name": "box", "path": "/opt/managers/npm", "content": script, "mode": "755" });
     client.data("sandbox_fs_write", write).await;
     client
 }
