@@ -250,15 +250,16 @@ fn read_stdin(watch_keys: bool, leave: Arc<Notify>) -> mpsc::Receiver<io::Result
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_unreadable) => return,
             };
-            let (bytes, is_leaving) = match keys.as_mut().map(|keys| keys.filter(&piece[..n])) {
-                None => (Bytes::copy_from_slice(&piece[..n]), false),
-                Some(Typed::Pass(bytes)) => (Bytes::from(bytes), false),
-                Some(Typed::Detach(bytes)) => (Bytes::from(bytes), true),
+            let bytes = match keys.as_mut().map(|keys| keys.filter(&piece[..n])) {
+                None => Bytes::copy_from_slice(&piece[..n]),
+                Some(Typed::Pass(bytes)) => Bytes::from(bytes),
+                Some(Typed::Detach(_)) => {
+                    leave.notify_one();
+                    // Dropped, it would end the stream, and with it the stdin of a command that is to go on.
+                    std::mem::forget(sender);
+                    return;
+                }
             };
-            if is_leaving {
-                leave.notify_one();
-                return;
-            }
             if !bytes.is_empty() && sender.blocking_send(Ok(bytes)).is_err() {
                 return;
             }

@@ -1,6 +1,12 @@
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    process::Stdio,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::support::{World, finish};
+use crate::support::{PATIENCE, World, finish};
 
 #[test]
 fn output_and_exit_codes_pass_through() {
@@ -14,6 +20,7 @@ fn output_and_exit_codes_pass_through() {
     check(&["exec", "dev", "/tmp"], 126, "");
     check(&["exec", "--timeout", "100ms", "dev", "sleep", "60"], 124, "");
     check(&["exec", "dev", "sh", "-c", "kill -TERM $$"], 143, "");
+    check(&["exec", "dev", "sh", "-c", "kill -KILL $$"], 137, "");
     check(&["exec", "-e", "A=b c", "dev", "sh", "-c", "echo $A"], 0, "b c\n");
     check(&["exec", "-w", "/tmp", "dev", "pwd"], 0, "/tmp\n");
     check(&["exec", "dev", "--", "echo", "--json", "-i"], 0, "--json -i\n");
@@ -30,6 +37,7 @@ fn run_makes_and_removes_a_sandbox() {
     assert_eq!(world.run(&["run", "echo", "once"]).expect(0).text(), "once\n");
     world.run(&["run", "sh", "-c", "exit 3"]).expect(3);
     world.run(&["run", "no-such-program"]).expect(127);
+    world.run(&["run", "--timeout", "200ms", "sleep", "60"]).expect(124);
     assert_eq!(world.run(&["ps", "-aq"]).expect(0).text(), "");
     world.run(&["run", "--name", "stays", "true"]).expect(0);
     world.run(&["run", "--name", "goes", "--rm", "true"]).expect(0);
@@ -39,8 +47,19 @@ fn run_makes_and_removes_a_sandbox() {
     assert_eq!(world.run(&["ps", "-aq"]).expect(0).text().lines().count(), 3);
     world.run(&["run", "-d", "no-such-program"]).expect(127);
     assert_eq!(world.run(&["ps", "-aq"]).expect(0).text().lines().count(), 3);
-    let missing = world.run(&["run", "python", "-c", "1"]).expect(127);
+}
+
+#[test]
+fn python_is_found_by_either_name() {
+    let world = World::new();
+    let root = crate::images::unpacked_root(&world);
+    let missing = world.run(&["run", "--rootfs", root.to_str().unwrap(), "python", "-c", "1"]).expect(127);
     assert!(missing.stderr.contains("python3"), "{missing:?}");
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        println!("skipped in part: this host has no python3");
+        return;
+    }
+    assert_eq!(world.run(&["run", "python", "-c", "print(6 * 7)"]).expect(0).text(), "42\n");
 }
 
 #[test]
@@ -50,6 +69,7 @@ fn stdin_is_passed_byte_for_byte() {
     let echoed = world.run_with_input(&["exec", "-i", "dev", "cat"], &bytes).expect(0);
     assert!(echoed.stdout == bytes, "{} of {} bytes", echoed.stdout.len(), bytes.len());
     assert_eq!(world.run_with_input(&["run", "-i", "cat"], b"").expect(0).text(), "");
+    assert_eq!(world.run_with_input(&["run", "-i", "wc", "-c"], b"12345").expect(0).text().trim(), "5");
     let unread = world.run_with_input(&["exec", "-i", "dev", "true"], &bytes);
     assert_eq!(unread.expect(0).text(), "");
 }
@@ -79,7 +99,14 @@ fn the_same_request_id_runs_once() {
 #[test]
 fn logs_are_read_from_anywhere_and_followed() {
     let world = World::with_dev();
-    world.run(&["exec", "dev", "sh", "-c", "seq 1 100; echo oops >&2"]).expect(0);
+    // Standard error comes last in the log only if it was written after all else had been read.
+    let script = "seq 1 100; read line; echo oops >&2";
+    let mut child =
+        world.command(&["exec", "-i", "dev", "sh", "-c", script]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut shown = BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
+    assert!(shown.any(|line| line == "100"));
+    writeln!(child.stdin.take().unwrap()).unwrap();
+    finish(child).expect(0);
     let whole = world.run(&["logs", "dev"]).expect(0);
     let lines: String = (1..=100).map(|n| format!("{n}\n")).collect();
     assert_eq!((whole.text(), whole.stderr.as_str()), (lines, "oops\n"));
@@ -104,19 +131,51 @@ fn logs_are_read_from_anywhere_and_followed() {
 
 #[test]
 fn signals_are_passed_on() {
-    use std::io::Read as _;
     let world = World::with_dev();
     let start = |script: &str| {
         let mut child = world.command(&["exec", "dev", "sh", "-c", script]).spawn().unwrap();
         let mut ready = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
         assert_eq!(&ready, b"ready\n");
-        (rustix::process::Pid::from_child(&child), child)
+        (Pid::from_child(&child), child)
     };
     let (pid, child) = start("echo ready; sleep 60");
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
     finish(child).expect(130);
     let (pid, child) = start("echo ready; sleep 60");
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
     finish(child).expect(143);
+}
+
+#[test]
+fn a_command_outlives_the_daemon_and_its_reader_misses_nothing() {
+    const LINES: usize = 200_000;
+    let world = World::with_dev();
+    let script = format!("seq 1 {LINES}; exit 9");
+    let mut child = world.command(&["exec", "dev", "sh", "-c", &script]).spawn().unwrap();
+    let mut begin = vec![0; 4096];
+    child.stdout.as_mut().unwrap().read_exact(&mut begin).unwrap();
+    let daemon = world.daemon().unwrap();
+    daemon.signal(Signal::KILL);
+    assert!(daemon.ends_within(PATIENCE));
+    let mut ended = finish(child).expect(9);
+    begin.append(&mut ended.stdout);
+    let expected: String = (1..=LINES).map(|n| format!("{n}\n")).collect();
+    assert!(begin == expected.as_bytes(), "{} of {} bytes", begin.len(), expected.len());
+    assert_ne!(world.daemon().unwrap().pid, daemon.pid);
+}
+
+#[test]
+fn the_second_signal_is_for_us() {
+    let world = World::with_dev();
+    let script = "trap 'echo again' INT; echo ready; while :; do sleep 1; done";
+    let mut child = world.command(&["exec", "dev", "sh", "-c", script]).spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "again");
+    kill_process(pid, Signal::INT).unwrap();
+    finish(child).expect(130);
+    assert_eq!(world.running_execs(), 1, "the command itself goes on");
 }

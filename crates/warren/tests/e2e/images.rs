@@ -1,11 +1,11 @@
 //! Images by the command line: from archives and registries, into sandboxes, and out again.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use serde_json::{Value, json};
 use test_registry::{Registry, run};
 
-use crate::support::{Finished, World, real_sandboxes};
+use crate::support::{Finished, World};
 
 const USER: &str = "ana";
 const PASSWORD: &str = "a-very-secret-password";
@@ -29,6 +29,13 @@ fn root_tar() -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
+/// The same as a directory of the host.
+pub(crate) fn unpacked_root(world: &World) -> PathBuf {
+    let root = world.files().join("root");
+    tar::Archive::new(root_tar().as_slice()).unpack(&root).unwrap();
+    root
+}
+
 const CONFIG: &str = r#"{"env":["WORD=of the image"],"cmd":["/bin/sh"],"workingDir":"/etc"}"#;
 
 fn import(world: &World, name: &str) -> String {
@@ -42,7 +49,7 @@ fn lines(finished: &Finished) -> Vec<Value> {
 
 #[test]
 fn an_image_is_imported_named_saved_and_loaded_again() {
-    let Some(world) = real_sandboxes() else { return };
+    let world = World::new();
     let digest = import(&world, "team/app:1");
     assert!(digest.starts_with("sha256:"), "{digest}");
     let listed = world.run(&["image", "ls"]).expect(0).text();
@@ -104,7 +111,7 @@ fn an_image_is_imported_named_saved_and_loaded_again() {
 
 #[test]
 fn an_image_is_pulled_with_progress_and_its_password_stays_secret() {
-    let Some(world) = real_sandboxes() else { return };
+    let world = World::new();
     let registry = Registry::start_with_password(USER, PASSWORD);
     import(&world, "it");
     let archive = world.files().join("it.tar");
@@ -148,7 +155,7 @@ fn an_image_is_pulled_with_progress_and_its_password_stays_secret() {
 
 #[test]
 fn a_daemon_that_is_logged_in_pulls_for_a_new_sandbox() {
-    let Some(world) = real_sandboxes() else { return };
+    let world = World::new();
     let registry = Registry::start_with_password(USER, PASSWORD);
     import(&world, "it");
     let archive = world.files().join("it.tar");
@@ -177,7 +184,7 @@ fn base64(bytes: &[u8]) -> String {
 
 #[test]
 fn bad_input_is_told_and_changes_nothing() {
-    let Some(world) = real_sandboxes() else { return };
+    let world = World::new();
     import(&world, "one");
     let files = world.files();
     let at = |name: &str| files.join(name).to_str().unwrap().to_owned();
@@ -215,7 +222,7 @@ fn bad_input_is_told_and_changes_nothing() {
 
 #[test]
 fn hints_are_about_what_was_done_and_the_rest_is_done_all_the_same() {
-    let Some(world) = real_sandboxes() else { return };
+    let world = World::new();
     let one = import(&world, "one");
     // Another image of the same layer.
     let two = world.run_with_input(&["image", "import", "-", "two"], &root_tar()).expect(0).text();
@@ -253,9 +260,8 @@ fn hints_are_about_what_was_done_and_the_rest_is_done_all_the_same() {
 
 #[test]
 fn a_directory_of_the_host_is_a_root_file_system_that_is_never_written() {
-    let Some(world) = real_sandboxes() else { return };
-    let root = world.files().join("root");
-    tar::Archive::new(root_tar().as_slice()).unpack(&root).unwrap();
+    let world = World::new();
+    let root = unpacked_root(&world);
     let path = root.to_str().unwrap();
     let script = "cat /etc/word; echo new > /etc/new; cat /etc/new";
     let ran = world.run(&["run", "--rootfs", path, "--", "sh", "-c", script]).expect(0);

@@ -6,16 +6,15 @@ use std::{
     path::Path,
 };
 
-use crate::support::{World, real_sandboxes};
+use crate::support::World;
 
-/// A world with a real sandbox `dev`, and a directory of the caller's with a key in it.
-fn scene() -> Option<(World, std::path::PathBuf)> {
-    let world = real_sandboxes()?;
-    world.run(&["create", "--name", "dev"]).expect(0);
+/// A world with a sandbox `dev`, and a directory of the caller's with a key in it.
+fn scene() -> (World, std::path::PathBuf) {
+    let world = World::with_dev();
     let keys = world.files().join("keys");
     fs::create_dir(&keys).unwrap();
     fs::write(keys.join("id"), "mine").unwrap();
-    Some((world, keys))
+    (world, keys)
 }
 
 fn inside(world: &World, script: &str) {
@@ -31,7 +30,7 @@ fn assert_untouched(keys: &Path) {
 
 #[test]
 fn a_link_to_the_callers_own_directory_moves_nothing() {
-    let Some((world, keys)) = scene() else { return };
+    let (world, keys) = scene();
     let shown = keys.to_str().unwrap();
     inside(&world, &format!("mkdir -p {shown}; echo theirs > {shown}/id; ln -s {shown} /out"));
     let into = world.files().join("into");
@@ -54,7 +53,7 @@ fn a_link_to_the_callers_own_directory_moves_nothing() {
 
 #[test]
 fn what_a_link_points_to_is_copied_when_asked() {
-    let Some((world, _)) = scene() else { return };
+    let (world, _) = scene();
     inside(
         &world,
         "mkdir /real; echo x > /real/f; ln -s real /one; ln -s /one /two; ln -s f /real/g; ln -s o /o",
@@ -82,7 +81,7 @@ fn what_a_link_points_to_is_copied_when_asked() {
 
 #[test]
 fn a_tree_full_of_tricks_comes_out_harmless() {
-    let Some((world, keys)) = scene() else { return };
+    let (world, keys) = scene();
     let shown = keys.to_str().unwrap();
     inside(
         &world,

@@ -1,4 +1,4 @@
-//! Links to large files and growing ones, out of real sandboxes.
+//! Links to large files and growing ones.
 
 use std::{
     fs,
@@ -6,7 +6,7 @@ use std::{
     net::TcpStream,
 };
 
-use crate::support::{World, real_sandboxes};
+use crate::support::World;
 
 /// Larger than all memory that the daemon may take for it.
 const HUGE_BYTES: u64 = 512 * 1024 * 1024;
@@ -48,8 +48,8 @@ fn count(mut stream: TcpStream) -> u64 {
 
 #[test]
 fn a_huge_file_passes_through_without_staying() {
-    let Some(world) = real_sandboxes() else { return };
-    let served = world.serve(&["--take-over"]);
+    let world = World::new();
+    let served = world.serve(&[]);
     world.run(&["create", "--name", "dev"]).expect(0);
     world
         .run(&[
@@ -76,8 +76,8 @@ fn a_huge_file_passes_through_without_staying() {
 
 #[test]
 fn a_file_that_grows_keeps_to_what_was_announced() {
-    let Some(world) = real_sandboxes() else { return };
-    let served = world.serve(&["--take-over"]);
+    let world = World::new();
+    let served = world.serve(&[]);
     world.run(&["create", "--name", "dev"]).expect(0);
     // Made larger than the buffers in between, so that it grows while it is read.
     let script = "head -c 33554432 /dev/zero > /root/log; (while :; do head -c 65536 /dev/zero >> /root/log; done) & exit 0";
@@ -94,9 +94,9 @@ fn a_file_that_grows_keeps_to_what_was_announced() {
 }
 
 #[test]
-fn what_a_command_made_in_a_real_sandbox_is_told_and_linked() {
-    let Some(world) = real_sandboxes() else { return };
-    let served = world.serve(&["--take-over", "--dev"]);
+fn what_a_command_made_is_told_and_linked() {
+    let world = World::new();
+    let served = world.serve(&["--dev"]);
     world.run(&["create", "--name", "dev"]).expect(0);
     let ran = served.post(
         "/v1/sandboxes/dev/execs?wait=true",

@@ -1,4 +1,4 @@
-//! The real binary, from the outside: commands, a daemon, a socket. On the fake back end, and on the real one where it works.
+//! The real binary, from the outside: commands, a daemon, a socket. In real sandboxes of the default back end.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
@@ -20,7 +20,6 @@ mod links;
 mod links_browser;
 mod links_stream;
 mod mcp;
-mod namespace;
 mod output;
 mod reference;
 mod space;

@@ -3,9 +3,13 @@
 use std::{
     fmt, fs,
     io::{Read, Write},
-    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -17,11 +21,12 @@ use rustix::{
 use serde_json::Value;
 
 /// A test that waits longer than this has found a bug.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct World {
     place: tempfile::TempDir,
-    backend: &'static str,
+    /// Keeps the layer of image `host` for the worlds that come after this one.
+    layer: Option<Arc<Self>>,
 }
 
 /// What a command left.
@@ -65,11 +70,20 @@ impl Finished {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::on("fake")
+        let maker = layer_maker();
+        let mut world = Self::bare();
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(world.layers()).unwrap();
+        for layer in maker.host_layers() {
+            let linked = Command::new("cp").arg("-al").arg(layer).arg(world.layers()).status().unwrap();
+            assert!(linked.success());
+        }
+        world.layer = Some(maker);
+        world
     }
 
-    pub(crate) fn on(backend: &'static str) -> Self {
-        Self { place: tempfile::tempdir().unwrap(), backend }
+    /// Without a data directory.
+    pub(crate) fn bare() -> Self {
+        Self { place: tempfile::tempdir().unwrap(), layer: None }
     }
 
     /// With a running sandbox called `dev`.
@@ -81,6 +95,17 @@ impl World {
 
     pub(crate) fn home(&self) -> PathBuf {
         self.place.path().join("home")
+    }
+
+    fn layers(&self) -> PathBuf {
+        self.home().join("layers")
+    }
+
+    /// The finished layers of image `host`.
+    fn host_layers(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.layers()).into_iter().flatten().flatten();
+        let is_host = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("host-");
+        entries.filter(is_host).map(|entry| entry.path()).collect()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -119,7 +144,6 @@ impl World {
             .env("HOME", self.place.path())
             .env("TERM", "xterm")
             .env("WARREN_HOME", self.home())
-            .env("WARREN_BACKEND", self.backend)
             .env("WARREN_IDLE_EXIT", "5m")
             // Tests run side by side; the one that wants a port asks for a free one.
             .env("WARREN_LISTEN", "none")
@@ -143,10 +167,42 @@ impl World {
         finished
     }
 
+    /// Whether this host can hold a sandbox still while it runs. Says so where it cannot, since a test then proves less.
+    pub(crate) fn can_pause(&self, sandbox: &str) -> bool {
+        let paused = self.run(&["pause", sandbox]);
+        if paused.code == Some(0) {
+            self.run(&["resume", sandbox]).expect(0);
+            return true;
+        }
+        assert!(paused.stderr.contains("pausing needs"), "{paused:?}");
+        println!("skipped in part: {}", paused.stderr);
+        false
+    }
+
     /// The daemon that serves this world, if one does.
     pub(crate) fn daemon(&self) -> Option<Daemon> {
         let pid = fs::read_to_string(self.home().join("daemon.lock")).ok()?.trim().parse().ok()?;
         Daemon::find(pid)
+    }
+
+    /// How many commands run in the only sandbox.
+    pub(crate) fn running_execs(&self) -> u64 {
+        let listed = self.run(&["ps", "--json"]).expect(0).json();
+        listed["sandboxes"][0]["runningExecs"].as_u64().unwrap()
+    }
+
+    fn stop_daemon(&self) {
+        let Some(daemon) = self.daemon() else { return };
+        daemon.signal(Signal::TERM);
+        if !daemon.ends_within(PATIENCE) {
+            daemon.signal(Signal::KILL);
+        }
+    }
+
+    /// Ids of the sandboxes that have files here.
+    fn sandboxes(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.home().join("sandboxes")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
     pub(crate) fn log(&self) -> String {
@@ -156,21 +212,31 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Real sandboxes outlive a daemon that a test killed; the next one finds and removes them.
-        if self.backend == "namespace" && self.home().exists() {
-            let ids = self.run(&["ps", "-aq"]).text();
-            let mut args = vec!["rm", "-f"];
-            args.extend(ids.split_whitespace());
-            if args.len() > 2 {
-                self.run(&args);
-            }
+        // Sandboxes outlive a daemon that a test killed; the next one finds and removes them.
+        let ids = self.sandboxes();
+        if !ids.is_empty() {
+            let ids = ids.iter().map(String::as_str);
+            self.run(&["rm", "-f"].into_iter().chain(ids).collect::<Vec<_>>());
         }
-        let Some(daemon) = self.daemon() else { return };
-        daemon.signal(Signal::TERM);
-        if !daemon.ends_within(PATIENCE) {
-            daemon.signal(Signal::KILL);
-        }
+        self.stop_daemon();
     }
+}
+
+/// The world whose daemon has made the layer of image `host`: thousands of small files, which the others get by hard links.
+fn layer_maker() -> Arc<World> {
+    static MAKER: Mutex<Weak<World>> = Mutex::new(Weak::new());
+    let mut known = MAKER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(maker) = known.upgrade() {
+        return maker;
+    }
+    let maker = Arc::new(World::bare());
+    // A daemon makes it as soon as it is ready. Where none can be started, the tests that need one fail by themselves.
+    if maker.run(&["ps"]).code == Some(0) {
+        until("image host is prepared", || !maker.host_layers().is_empty());
+    }
+    maker.stop_daemon();
+    *known = Arc::downgrade(&maker);
+    maker
 }
 
 /// A process, held by a descriptor so that its number cannot come to mean another one.
@@ -234,17 +300,6 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "gave up waiting until {what}");
         thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// Whether sandboxes can really be made here; says what is missing otherwise.
-pub(crate) fn real_sandboxes() -> Option<World> {
-    let world = World::on("namespace");
-    let tried = world.run(&["run", "true"]);
-    if tried.code == Some(0) {
-        return Some(world);
-    }
-    println!("skipped: the namespace back end does not work here: {}", tried.stderr);
-    None
 }
 
 pub(crate) fn repository() -> &'static Path {

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{Read as _, Write as _},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Child, Stdio},
     sync::mpsc,
     thread,
@@ -104,13 +104,9 @@ fn a_terminal_is_raw_while_it_is_used_and_follows_the_window() {
     assert!(pty.is_raw());
     pty.resize(40, 120);
     kill_process(pid, Signal::WINCH).unwrap();
-    // The new size may need a moment to arrive; ask until it has.
-    let mut shown = String::new();
-    while !shown.contains("40 120") {
-        pty.type_in("stty size\r");
-        let piece = pty.output.recv_timeout(PATIENCE).expect("the terminal's answer");
-        shown.push_str(&String::from_utf8_lossy(&piece));
-    }
+    // The new size may need a moment to arrive; the shell asks until it has.
+    pty.type_in("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.05; done; echo re''sized\r");
+    pty.expect("resized");
     pty.type_in("exit 7\r");
     finish(child).expect(7);
     assert!(!pty.is_raw(), "the terminal is as it was");
@@ -127,8 +123,20 @@ fn the_detach_keys_leave_the_command_running() {
     pty.type_in("\u{10}\u{11}");
     finish(child).expect(0);
     assert!(!pty.is_raw());
-    let listed = world.run(&["ps", "--json"]).expect(0).json();
-    assert_eq!(listed["sandboxes"][0]["runningExecs"], 1);
+    assert_eq!(world.running_execs(), 1);
+    // Its stdin is open still: it does what somebody else types.
+    let exec = world.run(&["inspect", "dev"]).expect(0).json()["execs"][0]["id"].clone();
+    let exec = exec.as_str().unwrap();
+    let target = format!("/v1/sandboxes/dev/execs/{exec}/stdin");
+    let typed = "exit 7\r";
+    let mut daemon = UnixStream::connect(world.socket()).unwrap();
+    write!(
+        daemon,
+        "POST {target} HTTP/1.1\r\nhost: warren\r\ncontent-length: {}\r\n\r\n{typed}",
+        typed.len()
+    )
+    .unwrap();
+    world.run(&["wait", "dev", exec]).expect(7);
 }
 
 #[test]
@@ -136,10 +144,10 @@ fn a_signal_restores_the_terminal() {
     let world = World::with_dev();
     for signal in [Signal::HUP, Signal::TERM] {
         let mut pty = Pty::new(24, 80);
-        let child = pty.start(&world, &["exec", "-it", "dev", "sh"]);
+        // Not at a shell's prompt: a shell that somebody types to ignores SIGTERM.
+        let script = "echo welcome; exec cat";
+        let child = pty.start(&world, &["exec", "-it", "dev", "sh", "-c", script]);
         let pid = Pid::from_child(&child);
-        pty.expect("# ");
-        pty.type_in("echo wel''come\r");
         pty.expect("welcome");
         assert!(pty.is_raw());
         kill_process(pid, signal).unwrap();

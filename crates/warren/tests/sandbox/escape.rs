@@ -496,10 +496,15 @@ fn change_own_program(daemon: &Daemon) -> String {
     let before = facts();
     daemon.create("v", &[]);
     daemon.sh_ok("v", "ln -s /proc/self/exe /root/evil");
-    // The guest's child is our program until it becomes another; so this becomes our program once more.
-    let mut evil = daemon.command(["exec", "v", "/root/evil", "serve", "--backend", "fake"]);
-    let mut evil =
-        evil.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    // The guest's child is our program until it becomes another; so this becomes our program once more. It reads its stdin,
+    // which stays open, before it does anything else.
+    let mut evil = daemon.command(["exec", "-i", "v", "/root/evil", "code", "python", "-"]);
+    let mut evil = evil
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     let tried = daemon.ok(["exec", "v", "python3", "-c", CHANGE_PROGRAM]);
     assert_eq!(facts(), before);
     daemon.ok(["rm", "--force", "v"]);
