@@ -22,11 +22,10 @@ pub enum BackendKind {
     Gvisor,
     /// A plain host process without isolation.
     Process,
-    Fake,
 }
 
 impl BackendKind {
-    pub const ALL: [Self; 5] = [Self::Namespace, Self::Oci, Self::Gvisor, Self::Process, Self::Fake];
+    pub const ALL: [Self; 4] = [Self::Namespace, Self::Oci, Self::Gvisor, Self::Process];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,7 +33,6 @@ impl BackendKind {
             Self::Oci => "oci",
             Self::Gvisor => "gvisor",
             Self::Process => "process",
-            Self::Fake => "fake",
         }
     }
 }

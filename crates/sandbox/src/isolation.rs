@@ -96,8 +96,6 @@ pub enum Enforcement {
     FileSystem,
     /// Measured periodically; the writer is stopped soon after it passes the limit.
     Accounting,
-    /// Simulated by the `fake` back end.
-    Simulated,
     NotHeld,
 }
 

@@ -512,7 +512,7 @@ mod tests {
     #[test]
     fn what_a_back_end_cannot_do_is_refused_and_one_that_can_is_named() {
         let (id, name) = (SandboxId::from_random([7; 8]), "box".parse().unwrap());
-        let bare = Capabilities { has: vec![Capability::Images], ..Capabilities::all(BackendKind::Fake) };
+        let bare = Capabilities { has: vec![Capability::Images], ..Capabilities::all(BackendKind::Oci) };
         let (whole, defaults) = (Capabilities::all(BackendKind::Namespace), Defaults::default());
         let on = |backend, base: &Base, backends: &[Capabilities]| {
             let spec = SandboxSpec { backend, ..SandboxSpec::default() };
@@ -521,7 +521,7 @@ mod tests {
         let both = [bare.clone(), whole.clone()];
         let snapshot = Base { above: vec![SnapshotId::from_random([1; 8])], ..Base::host() };
         // Without a request, the first that can do it.
-        assert_eq!(on(None, &Base::host(), &both).unwrap(), BackendKind::Fake);
+        assert_eq!(on(None, &Base::host(), &both).unwrap(), BackendKind::Oci);
         assert_eq!(on(None, &snapshot, &both).unwrap(), BackendKind::Namespace);
         assert_eq!(on(Some(BackendKind::Namespace), &Base::host(), &both).unwrap(), BackendKind::Namespace);
         let refused = |backend, backends: &[Capabilities], words: &str, next: Option<Next>| {
@@ -531,16 +531,16 @@ mod tests {
         };
         let namespace = Some(Next::UseBackend(BackendKind::Namespace));
         refused(
-            Some(BackendKind::Fake),
+            Some(BackendKind::Oci),
             &both,
-            "the back end fake does not support snapshots here",
+            "the back end oci does not support snapshots here",
             namespace.clone(),
         );
-        refused(None, &[bare], "the back end fake does not support snapshots here", None);
+        refused(None, &[bare], "the back end oci does not support snapshots here", None);
         refused(
-            Some(BackendKind::Fake),
+            Some(BackendKind::Oci),
             &[whole],
-            "this daemon has no back end fake; it has namespace",
+            "this daemon has no back end oci; it has namespace",
             namespace,
         );
         refused(None, &[], "this daemon has no back end namespace", None);

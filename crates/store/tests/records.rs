@@ -104,7 +104,7 @@ async fn a_sandbox_reads_back_as_it_was_written_even_after_a_restart() {
     record.lifetime =
         Lifetime { ttl: Some(Duration::from_secs(60)), idle: None, on_expiry: OnExpiry::Remove };
     record.isolation = Some(Isolation {
-        backend: BackendKind::Fake,
+        backend: BackendKind::Oci,
         walls: sandbox::Walls::SharedKernel,
         rootless: true,
         id_map: "single".into(),

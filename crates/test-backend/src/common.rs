@@ -5,14 +5,17 @@ use std::{
     path::{Path, PathBuf},
     sync::OnceLock,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use backends::namespace::{Directories, NamespaceBackend};
 use sandbox::{Backend as _, BackendError, Capabilities};
 use tokio::sync::RwLock;
 
-use crate::place::{END_TIME, LOOK_AGAIN, end, wait_for};
+use crate::place::{LOOK_AGAIN, end, wait_for};
+
+/// How long the layer may take: it has thousands of files, and others may be busy with the disk.
+const LAYER_TIME: Duration = Duration::from_secs(180);
 
 /// A back end that starts takes disk images that are half made for what an earlier one left. Held by whoever starts one
 /// against those who make images.
@@ -60,7 +63,7 @@ fn wait_for_layer(layers: &Path) -> io::Result<()> {
             .any(|entry| entry.file_name().to_string_lossy().starts_with("host-"));
         match is_there {
             true => return Ok(()),
-            false if began.elapsed() > END_TIME => return Err(io::ErrorKind::TimedOut.into()),
+            false if began.elapsed() > LAYER_TIME => return Err(io::ErrorKind::TimedOut.into()),
             false => thread::sleep(LOOK_AGAIN),
         }
     }

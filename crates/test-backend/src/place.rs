@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// How long what was killed may take to be gone, on a machine that is busy with other tests.
-pub(crate) const END_TIME: Duration = Duration::from_secs(20);
+pub(crate) const END_TIME: Duration = Duration::from_secs(60);
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Real sandboxes need time that passes and tasks that go on: the runtimes of tests stop both, and some of them stop the clock.

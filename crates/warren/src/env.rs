@@ -12,7 +12,6 @@ pub(crate) struct Variable {
 pub(crate) const HOME_DIRECTORY: &str = "WARREN_HOME";
 pub(crate) const RUN_DIRECTORY: &str = "WARREN_RUN";
 pub(crate) const CONFIG: &str = "WARREN_CONFIG";
-pub(crate) const BACKEND: &str = "WARREN_BACKEND";
 pub(crate) const IDLE_EXIT: &str = "WARREN_IDLE_EXIT";
 pub(crate) const LISTEN: &str = "WARREN_LISTEN";
 pub(crate) const LOG: &str = "WARREN_LOG";
@@ -35,7 +34,6 @@ pub(crate) const VARIABLES: &[Variable] = &[
         purpose: "Configuration file of the daemon. Root: /etc/warren/config.toml; otherwise \
                   $XDG_CONFIG_HOME/warren/config.toml or ~/.config/warren/config.toml.",
     },
-    Variable { name: BACKEND, purpose: "Back end of the daemon that a command starts: namespace or fake." },
     Variable {
         name: LISTEN,
         purpose: "TCP address of the daemon, or none. Default: 127.0.0.1:5555; none if a command starts the daemon.",

@@ -61,13 +61,8 @@ pub(crate) async fn run(context: &Context, _args: Args) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Empty for a daemon without an image store, such as one with the fake back end.
 async fn images(client: &Client) -> CommandResult<Row> {
-    let none = Row { kind: "images", count: 0, in_use: 0, bytes: Some(0), unused_bytes: Some(0) };
-    let usage = match client.images_usage().await {
-        Err(error) if error.kind() == Some(ErrorKind::Unsupported) => return Ok(none),
-        usage => usage?,
-    };
+    let usage = client.images_usage().await?;
     let images = client.images().await?;
     let mut details = Vec::with_capacity(images.len());
     for image in &images {
@@ -79,11 +74,11 @@ async fn images(client: &Client) -> CommandResult<Row> {
     }
     let unused_bytes = only_unused(&details);
     Ok(Row {
+        kind: "images",
         count: details.len(),
         in_use: details.iter().filter(|detail| !detail.image.used_by.is_empty()).count(),
         bytes: Some(usage.blob_bytes + usage.layer_bytes + usage.partial_bytes),
         unused_bytes: Some(unused_bytes),
-        ..none
     })
 }
 

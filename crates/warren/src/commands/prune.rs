@@ -121,7 +121,7 @@ async fn snapshots(client: &Client, pruned: &mut Pruned) -> CommandResult<()> {
             return Ok(());
         }
         for snapshot in unused {
-            client.remove_snapshot(&snapshot.digest, false).await?;
+            client.remove_snapshot(snapshot.id.as_str(), false).await?;
             pruned.snapshots.push(snapshot.name.map_or(snapshot.digest, |name| name.to_string()));
         }
     }

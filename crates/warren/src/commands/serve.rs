@@ -12,7 +12,7 @@ use super::Context;
 use crate::{
     arguments,
     config::Config,
-    daemon::{self, BackendChoice, Listen, McpProfile, NetworkOptions, ServeOptions, TlsFiles},
+    daemon::{self, Listen, McpProfile, NetworkOptions, ServeOptions, TlsFiles},
     error::CommandResult,
     mcp::McpArgs,
 };
@@ -30,11 +30,8 @@ const MAX_STREAMS: u64 = 1024;
   warren serve
   warren serve --dev
   warren serve --listen 0.0.0.0:5555 --tls-cert cert.pem --tls-key key.pem
-  warren serve --backend fake --home /tmp/try --log debug")]
+  warren serve --home /tmp/try --log debug")]
 pub(crate) struct Args {
-    /// Default back end; `fake` only simulates sandboxes [env: WARREN_BACKEND]
-    #[arg(long, value_enum)]
-    backend: Option<BackendChoice>,
     /// Also offer the back end `process`: NO ISOLATION, its sandboxes can do everything the daemon's user can
     #[arg(long)]
     allow_process: bool,
@@ -99,7 +96,6 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     daemon::serve(ServeOptions {
         directories: context.directories.clone(),
         config,
-        backend: args.backend,
         idle_exit: args.idle_exit,
         log: args.log.clone(),
         is_detached: args.detached,

@@ -1,94 +1,51 @@
 //! The back ends of a daemon: the default one, and those that sandboxes can choose instead.
 
 use std::{
-    fmt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use backends::{
-    fake::FakeBackend,
     namespace::{Directories as NamespaceDirectories, NamespaceBackend},
     oci::OciBackend,
     process::ProcessBackend,
 };
-use clap::ValueEnum;
 use engine::Unpacker;
 use sandbox::{Backend, BackendKind, Error, ErrorKind, Result};
 
 use crate::{
     config::{BackendsConfig, ProgramChoice},
     directories::Directories,
-    env,
     guest_role::GUEST,
 };
 
 /// Directories of administrators' programs, which are not always in the `PATH` of a daemon.
 const SYSTEM_PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BackendChoice {
-    /// The kernel's own parts: namespaces, cgroups, seccomp
-    Namespace,
-    /// Simulates sandboxes; for trying things out without any privileges
-    Fake,
-}
-
-impl BackendChoice {
-    /// The flag wins over the variable, the variable over the default.
-    pub(crate) fn decide(flag: Option<Self>) -> Result<Self> {
-        match (flag, env::text(env::BACKEND)) {
-            (Some(choice), _) => Ok(choice),
-            (None, None) => Ok(Self::Namespace),
-            (None, Some(text)) => Self::from_str(&text, true).map_err(|_unknown| {
-                Error::invalid(format!("{} is {text:?}, which is not a back end", env::BACKEND))
-                    .with_hint("The back ends are namespace and fake.")
-            }),
-        }
-    }
-}
-
-impl fmt::Display for BackendChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Namespace => "namespace",
-            Self::Fake => "fake",
-        })
-    }
-}
-
 /// Back ends that can make sandboxes, the default first.
 pub(super) struct Running {
     pub(super) backends: Vec<Arc<dyn Backend>>,
-    /// Unpacks layers with the privileges that sandboxes' files need. A daemon without it keeps no images.
-    pub(super) unpacker: Option<Arc<dyn Unpacker>>,
+    /// Unpacks layers with the privileges that sandboxes' files need.
+    pub(super) unpacker: Arc<dyn Unpacker>,
 }
 
-impl BackendChoice {
-    /// The caller must hold the locks. `open_files`: the soft limit that the daemon was started with.
-    pub(super) async fn start(
-        self,
-        directories: Directories,
-        open_files: Option<u64>,
-        offered: BackendsConfig,
-    ) -> Result<Running> {
-        match self {
-            Self::Namespace => {
-                let Directories { home, run } = directories;
-                let places = NamespaceDirectories { home, run };
-                let backend = NamespaceBackend::new(places.clone(), open_files).await.map_err(|error| {
-                    Error::new(ErrorKind::Unavailable, "this host cannot run sandboxes")
-                        .with_source(error)
-                        .with_hint("`warren doctor` shows what is missing and how to fix it.")
-                })?;
-                let unpacker = Some(backend.unpacker());
-                let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(backend)];
-                backends.extend(others(&places, &offered));
-                Ok(Running { backends, unpacker })
-            }
-            Self::Fake => Ok(Running { backends: vec![Arc::new(FakeBackend::new())], unpacker: None }),
-        }
-    }
+/// The caller must hold the locks. `open_files`: the soft limit that the daemon was started with.
+pub(super) async fn start(
+    directories: Directories,
+    open_files: Option<u64>,
+    offered: BackendsConfig,
+) -> Result<Running> {
+    let Directories { home, run } = directories;
+    let places = NamespaceDirectories { home, run };
+    let backend = NamespaceBackend::new(places.clone(), open_files).await.map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "this host cannot run sandboxes")
+            .with_source(error)
+            .with_hint("`warren doctor` shows what is missing and how to fix it.")
+    })?;
+    let unpacker = backend.unpacker();
+    let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(backend)];
+    backends.extend(others(&places, &offered));
+    Ok(Running { backends, unpacker })
 }
 
 /// The back ends that can be chosen instead of the default. They are prepared only when first used: an unused one costs

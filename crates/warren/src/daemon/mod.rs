@@ -30,17 +30,16 @@ use store::{Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::{
-    backend::BackendChoice,
-    network::{Listen, NetworkOptions, Note, TlsFiles},
-    ready::Readiness,
-    recover::{Recovered, recover},
-};
 use self::{
     backend::Running,
     network::{Network, Plan},
     ready::Announcer,
     socket::Socket,
+};
+pub(crate) use self::{
+    network::{Listen, NetworkOptions, Note, TlsFiles},
+    ready::Readiness,
+    recover::{Recovered, recover},
 };
 use crate::{config::Config, directories::Directories, error::CommandResult, packages::HostGateway};
 
@@ -67,7 +66,6 @@ pub(crate) struct ServeOptions {
     pub(crate) directories: Directories,
     pub(crate) config: Config,
     /// If absent, the variable or the default decides.
-    pub(crate) backend: Option<BackendChoice>,
     pub(crate) idle_exit: Option<Duration>,
     pub(crate) log: Option<String>,
     /// Started by a command: no terminal, and stdout is a pipe to that command.
@@ -99,7 +97,6 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
         rustix::process::setsid().ok();
     }
     log::init(options.log.as_deref())?;
-    let backend = BackendChoice::decide(options.backend)?;
     let open_files = descriptors::raise_limit();
     jail::limit_heaps(HEAPS);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -109,17 +106,12 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
         .enable_all()
         .build()
         .map_err(|error| unavailable("could not start threads", error))?;
-    let result = runtime.block_on(run(options, backend, open_files, announcer));
+    let result = runtime.block_on(run(options, open_files, announcer));
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
 
-async fn run(
-    options: &ServeOptions,
-    backend: BackendChoice,
-    open_files: Option<u64>,
-    announcer: &Announcer,
-) -> Result<()> {
+async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announcer) -> Result<()> {
     let directories = &options.directories;
     // Checked before another daemon is stopped, because this one must be able to replace it.
     let plan = Plan::new(&options.network, options.is_detached)?;
@@ -132,7 +124,7 @@ async fn run(
     Note::remove_old(directories);
     // Its spawner starts while the records are read.
     let offered = options.config.backends.clone();
-    let starting = tokio::spawn(backend.start(directories.clone(), open_files, offered));
+    let starting = tokio::spawn(backend::start(directories.clone(), open_files, offered));
     let store = Store::open(&directories.home).map_err(|error| no_records(&directories.home, error))?;
     let Running { backends, unpacker } = starting.await.map_err(|error| {
         Error::new(ErrorKind::Internal, "the start of the back end was lost").with_source(error)
@@ -187,7 +179,7 @@ fn no_records(home: &Path, error: StoreError) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_next(error.next()).with_source(error)
 }
 
-fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) -> EngineConfig {
+fn engine_config(options: &ServeOptions, unpacker: Arc<dyn Unpacker>) -> EngineConfig {
     let (home, config) = (&options.directories.home, &options.config);
     let mut engine = EngineConfig::new(home);
     engine.run = Some(options.directories.run.clone());
@@ -197,7 +189,7 @@ fn engine_config(options: &ServeOptions, unpacker: Option<Arc<dyn Unpacker>>) ->
     // Opened by the engine once its records are read, so that an image that a sandbox uses never counts as unused.
     config.snapshots.apply(&mut engine);
     config.volumes.apply(&mut engine.volumes);
-    engine.images = unpacker.map(|unpacker| ImageOptions { unpacker, ..config.images.options() });
+    engine.images = Some(ImageOptions { unpacker, ..config.images.options() });
     engine
 }
 

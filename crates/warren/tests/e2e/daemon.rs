@@ -127,8 +127,6 @@ fn places_that_cannot_work_are_named() {
     fs::write(&file, "").unwrap();
     let refused = world.run(&["--home", file.join("home").to_str().unwrap(), "ps"]).expect(125);
     assert!(refused.stderr.contains("file"), "{refused:?}");
-    let odd = finish(world.command(&["ps"]).env("WARREN_BACKEND", "wishes").spawn().unwrap()).expect(125);
-    assert!(odd.stderr.contains("wishes") && odd.stderr.contains("hint:"), "{odd:?}");
 }
 
 #[test]

@@ -66,10 +66,21 @@ fn space_is_told_and_only_what_nobody_uses_is_given_back() {
         (&pruned["volumes"], &pruned["sandboxes"]),
         (&serde_json::json!(["spare"]), &serde_json::json!([]))
     );
+    // Of every namespace.
+    let red = |args: &[&str]| world.run(&[&["--namespace", "red"], args].concat()).expect(0);
+    red(&["create", "--name", "far"]);
+    red(&["stop", "far"]);
+    red(&["snapshot", "create", "far", "--name", "distant"]);
     let pruned = world.run(&["prune", "--all", "--force", "--json"]).expect(0).json();
-    assert_eq!(pruned["sandboxes"], serde_json::json!(["rests"]));
-    assert_eq!(pruned["snapshots"], serde_json::json!(["free"]));
-    assert_eq!(pruned["volumes"], serde_json::json!([]));
+    let names = |kind: &str| {
+        let mut names: Vec<_> =
+            pruned[kind].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(names("sandboxes"), ["far", "rests"]);
+    assert_eq!(names("snapshots"), ["distant", "free"]);
+    assert_eq!(names("volumes"), Vec::<&str>::new());
     assert_eq!(world.run(&["volume", "cat", "used:/k"]).expect(0).text().len(), 1000);
     assert_eq!((row(&world, "volumes").0, row(&world, "sandboxes").0, row(&world, "snapshots").0), (1, 2, 1));
     assert_eq!(row(&world, "volumes").3, 0);

@@ -168,7 +168,7 @@ impl Daemon {
     {
         let mut command = self.program();
         command.args(arguments).env("WARREN_HOME", self.home()).env("WARREN_RUN", self.run_directory());
-        command.env("WARREN_LISTEN", "none").env_remove("WARREN_BACKEND").stdin(Stdio::null());
+        command.env("WARREN_LISTEN", "none").stdin(Stdio::null());
         if self.config_path().exists() {
             command.env("WARREN_CONFIG", self.config_path());
         }
