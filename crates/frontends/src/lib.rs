@@ -4,6 +4,7 @@
 
 mod builds;
 pub mod code;
+pub mod dialects;
 pub mod hostfs;
 pub mod http;
 pub mod images;

@@ -47,7 +47,9 @@ pub(crate) async fn complete(
 
 fn check(call: &Call, reference: &Reference) -> Result<()> {
     match reference {
-        Reference::Prompt(name) if call.surface.prompts.iter().any(|prompt| prompt.name == name) => Ok(()),
+        Reference::Prompt(name) if call.surface.manner.prompts.iter().any(|prompt| prompt.name == name) => {
+            Ok(())
+        }
         Reference::Prompt(name) => {
             let shown: String = name.chars().take(64).collect();
             Err(Error::invalid(format!("no prompt {shown:?}"))

@@ -52,18 +52,26 @@ use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
 pub use self::{
-    protocol::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, conformance_router, router},
+    protocol::{
+        Dialect, Greeting, NATIVE, SETTINGS_HEADER, UPGRADE_PROTOCOL, conformance_router, router, stdio_path,
+    },
     settings::Settings,
     toolset::{Toolset, Toolsets},
 };
 // What nearly every tool needs.
+pub(crate) use self::tool::Tool;
 use self::{
     call::{Call, Progress},
     envelope::{Answer, Failure, ToolResult, Truncated},
     schema::{Native, Nullable},
-    tool::Tool,
 };
-use self::{surface::Surface, tools::Sessions, turns::Turns};
+use self::{tools::Sessions, turns::Turns};
+// What dialects are made of.
+pub(crate) use self::{
+    envelope::Envelope,
+    surface::{Manner, Surface},
+    tools::all as native_tools,
+};
 pub use crate::hostfs::{HostPolicy, HostRoot};
 use crate::{
     hostfs,

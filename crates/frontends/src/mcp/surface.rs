@@ -49,11 +49,25 @@ pub(crate) struct Reply {
 /// them.
 #[derive(Debug)]
 pub(crate) struct Surface {
-    pub(crate) instructions: &'static str,
-    pub(crate) prompts: &'static [Prompt],
+    pub(crate) manner: Manner,
     form: Box<dyn Form>,
     tools: Vec<Served>,
+    /// The tools from this one on can be called, and are in no list.
+    n_listed: usize,
     by_name: HashMap<&'static str, usize>,
+}
+
+/// What a client is told of a surface besides its tools.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// The name of the server.
+    pub(crate) server: &'static str,
+    pub(crate) instructions: Option<&'static str>,
+    pub(crate) prompts: &'static [Prompt],
+    /// URI schemes of the resources.
+    pub(crate) schemes: &'static [&'static str],
+    /// Only some tools are listed, as the client chooses. The clients of other systems know no such choice.
+    pub(crate) has_toolsets: bool,
 }
 
 /// A tool as this surface lists it.
@@ -67,19 +81,39 @@ impl Surface {
     /// Warren's own: every tool, each answer in the envelope. It takes some milliseconds to make, so whoever serves it
     /// makes one and keeps it.
     pub(crate) fn native() -> Self {
-        Self::new(INSTRUCTIONS, &prompts::NATIVE, Box::new(Envelope), tools::all())
+        let manner = Manner {
+            server: "warren",
+            instructions: Some(INSTRUCTIONS),
+            prompts: &prompts::NATIVE,
+            schemes: &["warren", "microsandbox"],
+            has_toolsets: true,
+        };
+        Self::new(manner, Box::new(Envelope), tools::all())
     }
 
-    pub(crate) fn new(
-        instructions: &'static str,
-        prompts: &'static [Prompt],
-        form: Box<dyn Form>,
-        tools: Vec<Tool>,
-    ) -> Self {
-        let by_name = tools.iter().enumerate().map(|(index, tool)| (tool.name, index)).collect();
-        let served = |tool: Tool| Served { output: form.schema(&tool.data).map(Schemas::new), tool };
-        let tools = tools.into_iter().map(served).collect();
-        Self { instructions, prompts, form, tools, by_name }
+    pub(crate) fn new(manner: Manner, form: Box<dyn Form>, tools: Vec<Tool>) -> Self {
+        let mut surface =
+            Self { manner, form, tools: Vec::new(), n_listed: tools.len(), by_name: HashMap::new() };
+        surface.add(tools);
+        surface
+    }
+
+    /// With further tools that are in no list.
+    #[must_use]
+    pub(crate) fn with_unlisted(mut self, tools: Vec<Tool>) -> Self {
+        self.add(tools);
+        self
+    }
+
+    fn add(&mut self, tools: Vec<Tool>) {
+        for tool in tools {
+            self.by_name.insert(tool.name, self.tools.len());
+            self.tools.push(Served { output: self.form.schema(&tool.data).map(Schemas::new), tool });
+        }
+    }
+
+    pub(crate) fn listed(&self) -> impl Iterator<Item = &Tool> {
+        self.tools().take(self.n_listed)
     }
 
     pub(crate) fn tools(&self) -> impl Iterator<Item = &Tool> {
@@ -96,7 +130,7 @@ impl Surface {
     }
 
     pub(crate) fn shown<'a>(&'a self, sets: &'a Toolsets) -> impl Iterator<Item = &'a Tool> {
-        self.tools().filter(|tool| tool.is_shown(sets))
+        self.listed().filter(|tool| !self.manner.has_toolsets || tool.is_shown(sets))
     }
 
     /// Calls a tool, shown or not. Whatever goes wrong is in the reply.

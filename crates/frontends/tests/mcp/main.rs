@@ -6,6 +6,7 @@
     reason = "what a test cannot do, it reports by panicking"
 )]
 
+mod dialects;
 mod http;
 mod sse;
 mod stdio;

@@ -10,8 +10,9 @@ use axum::{
 };
 use engine::{Engine, EngineConfig, Principal};
 use frontends::{
+    dialects::ALL,
     http::{self, Activity, Authenticate, Gate, Peer},
-    mcp::{self, Mcp, Settings},
+    mcp::{self, Mcp, NATIVE, Settings},
 };
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use http_body_util::BodyExt;
@@ -67,7 +68,7 @@ impl Server {
         let engine = Engine::open(EngineConfig::new(home.path()), store, backend.for_engine()).await.unwrap();
         let (stop, activity) = (CancellationToken::new(), Activity::default());
         let routes =
-            mcp::router(Mcp::new(engine.clone(), Settings::default()), stop.clone(), activity.clone());
+            mcp::router(&Mcp::new(engine.clone(), Settings::default()), NATIVE, ALL, &stop, &activity);
         let believes = Believes { engine: engine.clone() };
         let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(believes)));
         Self { engine, app, stop, activity, _backend: backend, home }
@@ -104,7 +105,8 @@ impl Server {
         let id = answer.headers["mcp-session-id"].to_str().unwrap().to_owned();
         let greeting = answer.messages().remove(0);
         let version = greeting["result"]["protocolVersion"].as_str().unwrap().to_owned();
-        let session = Session { server: self, id, version, who: who.to_owned(), greeting };
+        let path = target.split('?').next().unwrap_or(target).to_owned();
+        let session = Session { server: self, path, id, version, who: who.to_owned(), greeting };
         let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         assert_eq!(session.post(ready).await.status, StatusCode::ACCEPTED);
         session
@@ -179,6 +181,7 @@ impl Answer {
 
 pub(crate) struct Session<'a> {
     server: &'a Server,
+    path: String,
     pub(crate) id: String,
     version: String,
     who: String,
@@ -196,7 +199,7 @@ impl Session<'_> {
     }
 
     pub(crate) async fn post(&self, message: Value) -> Answer {
-        self.server.send(posted("/mcp", message, &self.headers())).await
+        self.server.send(posted(&self.path, message, &self.headers())).await
     }
 
     /// The answer to a request.
@@ -216,12 +219,12 @@ impl Session<'_> {
 
     /// The stream of a request, which goes on while it is read.
     pub(crate) async fn stream(&self, message: Value) -> Events {
-        Events::new(self.server.open(posted("/mcp", message, &self.headers())).await)
+        Events::new(self.server.open(posted(&self.path, message, &self.headers())).await)
     }
 
     /// The session's own stream, or one that goes on where another broke off.
     pub(crate) async fn listen(&self, last_event: Option<&str>) -> Events {
-        let mut request = Request::get("/mcp").header("host", "localhost");
+        let mut request = Request::get(&self.path).header("host", "localhost");
         for (name, value) in self.headers() {
             request = request.header(name, value);
         }
@@ -232,7 +235,7 @@ impl Session<'_> {
     }
 
     pub(crate) async fn end(&self) -> Answer {
-        let mut request = Request::delete("/mcp").header("host", "localhost");
+        let mut request = Request::delete(&self.path).header("host", "localhost");
         for (name, value) in self.headers() {
             request = request.header(name, value);
         }

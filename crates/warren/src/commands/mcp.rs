@@ -1,6 +1,6 @@
 //! `warren mcp`
 
-use frontends::mcp::Greeting;
+use frontends::mcp::{Dialect, Greeting};
 
 use super::Context;
 use crate::{
@@ -17,8 +17,12 @@ use crate::{
 #[command(after_long_help = VARIABLES_HELP, after_help = "Examples:
   warren mcp
   warren mcp --toolsets core,files --allow-host-path .:rw
-  warren mcp --namespace team-a --toolsets all")]
+  warren mcp --namespace team-a --toolsets all
+  warren mcp --dialect microsandbox-mcp")]
 pub(crate) struct Args {
+    /// Tools and answers of another system, for its clients [default: what the daemon serves at /mcp]
+    #[arg(long, value_parser = mcp::dialects())]
+    dialect: Option<Dialect>,
     #[command(flatten)]
     mcp: McpArgs,
 }
@@ -26,5 +30,5 @@ pub(crate) struct Args {
 pub(crate) async fn run(context: &Context, args: &Args) -> CommandResult {
     let settings = args.mcp.settings(Some(&std::env::current_dir()?))?;
     let greeting = Greeting { settings, namespace: context.namespace.clone() };
-    mcp::run(&Link::new(context.client_options(StartMode::IfNeeded), &greeting)).await
+    mcp::run(&Link::new(context.client_options(StartMode::IfNeeded), &greeting, args.dialect)).await
 }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use frontends::{
     http::{Authority, DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Origin},
     links::{BaseUrl, LinkSettings},
-    mcp::Settings,
+    mcp::{Dialect, NATIVE, Settings},
 };
 
 use super::Context;
@@ -14,7 +14,7 @@ use crate::{
     config::Config,
     daemon::{self, Listen, McpProfile, NetworkOptions, ServeOptions, TlsFiles},
     error::CommandResult,
-    mcp::McpArgs,
+    mcp::{self, McpArgs},
 };
 
 /// Upper bound of the rate limit; beyond it, connections are the limit.
@@ -84,6 +84,9 @@ pub(crate) struct Args {
     /// Settings for MCP clients
     #[arg(long, value_enum, hide = true, default_value_t)]
     mcp_profile: McpProfile,
+    /// What /mcp and /sse speak; every dialect is also served at /mcp/DIALECT and /sse/DIALECT
+    #[arg(long, value_parser = mcp::dialects(), default_value = NATIVE.name)]
+    dialect: Dialect,
     #[command(flatten)]
     mcp: McpArgs,
 }
@@ -101,6 +104,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
         is_detached: args.detached,
         mcp,
         mcp_profile: args.mcp_profile,
+        dialect: args.dialect,
         takes_over: args.take_over,
         network: network(args),
         links: LinkSettings { ttl: args.link_ttl, public: args.public_url.clone(), listener: None },

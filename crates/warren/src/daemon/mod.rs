@@ -20,9 +20,10 @@ use std::{io, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use engine::{Engine, EngineConfig, ImageOptions, SystemClock, Unpacker};
 use frontends::{
+    dialects,
     http::{self, Activity, Gate, PeerCredentials},
     links::{LinkSettings, Links},
-    mcp::{self, Mcp},
+    mcp::{self, Dialect, Mcp},
     rest::{self, Rest},
 };
 use sandbox::{Error, ErrorKind, Result};
@@ -73,6 +74,8 @@ pub(crate) struct ServeOptions {
     /// Settings for MCP clients that bring none of their own, which is all of them on HTTP.
     pub(crate) mcp: mcp::Settings,
     pub(crate) mcp_profile: McpProfile,
+    /// What plain `/mcp` and `/sse` speak.
+    pub(crate) dialect: Dialect,
     /// Replaces a running daemon.
     pub(crate) takes_over: bool,
     pub(crate) network: NetworkOptions,
@@ -155,7 +158,7 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let rest = Rest::new(engine.clone(), activity.clone(), stop.clone()).with_links(links.clone());
     let routes = rest::router(rest);
     let mcp = Mcp::with_links(engine.clone(), options.mcp.clone(), links);
-    let mcp_routes = mcp_routes(options.mcp_profile, &mcp, &activity, &stop);
+    let mcp_routes = mcp_routes(options.mcp_profile, options.dialect, &mcp, &activity, &stop);
     let routes = routes.merge(mcp_routes.inspect_err(|_refused| socket.remove())?);
     let owner = rustix::process::geteuid().as_raw();
     let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));
@@ -195,14 +198,14 @@ fn engine_config(options: &ServeOptions, unpacker: Arc<dyn Unpacker>) -> EngineC
 
 fn mcp_routes(
     profile: McpProfile,
+    dialect: Dialect,
     mcp: &Mcp,
     activity: &Activity,
     stop: &CancellationToken,
 ) -> Result<http::Router> {
-    let (stop, activity) = (stop.clone(), activity.clone());
     match profile {
-        McpProfile::Warren => Ok(mcp::router(mcp.clone(), stop, activity)),
-        McpProfile::Conformance => mcp::conformance_router(stop, activity)
+        McpProfile::Warren => Ok(mcp::router(mcp, dialect, dialects::ALL, stop, activity)),
+        McpProfile::Conformance => mcp::conformance_router(stop.clone(), activity.clone())
             .ok_or_else(|| Error::invalid("this build of Warren has no conformance profile")),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use frontends::mcp::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL};
+use frontends::mcp::{Dialect, Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, stdio_path};
 use hyper::{
     Request, StatusCode,
     header::{CONNECTION, HOST, UPGRADE},
@@ -29,17 +29,20 @@ const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
 pub(crate) struct Link {
     options: ClientOptions,
     greeting: String,
+    path: String,
 }
 
 impl Link {
-    pub(crate) fn new(options: ClientOptions, greeting: &Greeting) -> Self {
-        Self { options, greeting: greeting.encode() }
+    /// `dialect`: the surface that the client speaks, if it is not the daemon's own choice.
+    pub(crate) fn new(options: ClientOptions, greeting: &Greeting, dialect: Option<Dialect>) -> Self {
+        let path = stdio_path(dialect.map(|dialect| dialect.name));
+        Self { options, greeting: greeting.encode(), path }
     }
 
     /// Starts a daemon if none is running.
     pub(super) async fn connect(&self) -> Result<Connection> {
         let client = Client::connect(self.options.clone()).await?;
-        let request = Request::get("/mcp/stdio")
+        let request = Request::get(&self.path)
             .header(HOST, "warren")
             .header(CONNECTION, "Upgrade")
             .header(UPGRADE, UPGRADE_PROTOCOL)

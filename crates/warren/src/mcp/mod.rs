@@ -7,8 +7,19 @@ mod memory;
 mod message;
 mod settings;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use frontends::{
+    dialects,
+    mcp::{Dialect, NATIVE},
+};
+
 pub(crate) use self::{
     bridge::run,
     link::Link,
     settings::{McpArgs, VARIABLES_HELP},
 };
+
+/// Takes the name of a dialect.
+pub(crate) fn dialects() -> impl TypedValueParser<Value = Dialect> {
+    PossibleValuesParser::new(dialects::names()).map(|name| dialects::named(&name).unwrap_or(NATIVE))
+}

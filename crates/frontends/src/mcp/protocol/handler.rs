@@ -198,10 +198,14 @@ impl ServerHandler for Handler {
             .enable_prompts()
             .enable_completions()
             .build();
-        let server = model::Implementation::new("warren", env!("CARGO_PKG_VERSION")).with_title("Warren");
-        model::ServerConfig::new(capabilities)
-            .with_server_info(server)
-            .with_instructions(self.surface.instructions)
+        let manner = &self.surface.manner;
+        let server =
+            model::Implementation::new(manner.server, env!("CARGO_PKG_VERSION")).with_title("Warren");
+        let config = model::ServerConfig::new(capabilities).with_server_info(server);
+        match manner.instructions {
+            Some(instructions) => config.with_instructions(instructions),
+            None => config,
+        }
     }
 
     async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {}
@@ -257,7 +261,7 @@ impl ServerHandler for Handler {
         _context: RequestContext<RoleServer>,
     ) -> Result<model::ListResourceTemplatesResult, ErrorData> {
         one_page(request.as_ref())?;
-        let templates = resources::templates().into_iter().map(convert::template).collect();
+        let templates = resources::templates(&self.surface).into_iter().map(convert::template).collect();
         Ok(model::ListResourceTemplatesResult::with_all_items(templates))
     }
 
@@ -348,7 +352,7 @@ impl ServerHandler for Handler {
         _context: RequestContext<RoleServer>,
     ) -> Result<model::ListPromptsResult, ErrorData> {
         one_page(request.as_ref())?;
-        let prompts = prompts::list(self.surface.prompts).into_iter().map(convert::prompt).collect();
+        let prompts = prompts::list(self.surface.manner.prompts).into_iter().map(convert::prompt).collect();
         Ok(model::ListPromptsResult::with_all_items(prompts))
     }
 
@@ -357,7 +361,7 @@ impl ServerHandler for Handler {
         request: model::GetPromptRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<model::GetPromptResponse, ErrorData> {
-        let texts = prompts::get(self.surface.prompts, &request.name, &texts(request.arguments)?);
+        let texts = prompts::get(self.surface.manner.prompts, &request.name, &texts(request.arguments)?);
         let messages = texts.map_err(convert::error)?.into_iter();
         let messages = messages.map(|text| model::PromptMessage::new_text(model::Role::User, text));
         Ok(model::GetPromptResult::new(messages.collect()).into())

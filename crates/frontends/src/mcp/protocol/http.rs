@@ -51,7 +51,7 @@ struct Http<P> {
     config: StreamableHttpServerConfig,
 }
 
-pub(super) fn routes<P: Profile>(profile: P, stop: CancellationToken) -> Router {
+pub(super) fn routes<P: Profile>(profile: P, at: &str, stop: CancellationToken) -> Router {
     let sessions = Sessions::new();
     sessions.prune_until(stop.clone());
     let config = StreamableHttpServerConfig::default()
@@ -62,7 +62,11 @@ pub(super) fn routes<P: Profile>(profile: P, stop: CancellationToken) -> Router 
         .with_json_response(true)
         .with_max_request_body_bytes(MAX_MESSAGE_BYTES)
         .with_cancellation_token(stop);
-    Router::new().route(PATH, any(serve::<P>)).with_state(Http { profile, sessions, config })
+    Router::new().route(&format!("{PATH}{at}"), any(serve::<P>)).with_state(Http {
+        profile,
+        sessions,
+        config,
+    })
 }
 
 async fn serve<P: Profile>(State(http): State<Http<P>>, request: Request) -> ApiResult<Response> {

@@ -30,7 +30,7 @@ use self::{client::Client, handler::Handler, listing::Lists};
 use super::{Mcp, Settings, surface::Surface};
 use crate::http::Activity;
 
-pub use self::stdio::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL};
+pub use self::stdio::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, stdio_path};
 
 /// Longest message that is read, on every transport: files are written through tools.
 pub(super) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
@@ -52,6 +52,17 @@ pub(super) trait Profile: Clone + Send + Sync + 'static {
     fn handler(&self, client: Client) -> Self::Handler;
 }
 
+/// A surface that clients of another system know, served beside the native one.
+#[derive(Debug, Clone, Copy)]
+pub struct Dialect {
+    /// As in `/mcp/<name>`.
+    pub name: &'static str,
+    pub(crate) surface: fn() -> Arc<Surface>,
+}
+
+/// Our own.
+pub const NATIVE: Dialect = Dialect { name: "warren", surface: || Arc::new(Surface::native()) };
+
 /// One surface as its routes serve it. Clones are the same.
 #[derive(Debug, Clone)]
 struct Served {
@@ -62,8 +73,8 @@ struct Served {
 }
 
 impl Served {
-    fn new(mcp: Mcp, surface: fn() -> Arc<Surface>) -> Self {
-        Self { mcp, surface: Arc::new(LazyLock::new(surface)), lists: Arc::default() }
+    fn new(mcp: Mcp, dialect: Dialect) -> Self {
+        Self { mcp, surface: Arc::new(LazyLock::new(dialect.surface)), lists: Arc::default() }
     }
 }
 
@@ -80,17 +91,28 @@ impl Profile for Served {
     }
 }
 
-/// `/mcp`, `/sse`, `/messages` and, on the Unix socket, `/mcp/stdio`. Requests must come with their `Peer` and
-/// `Principal` as extensions: `http::app` sees to that. `stop` ends open streams, so that a daemon can leave;
-/// `activity` counts clients on stdio, whose requests are over when they begin.
-pub fn router(mcp: Mcp, stop: CancellationToken, activity: Activity) -> Router {
-    routes(Served::new(mcp, || Arc::new(Surface::native())), stop, activity)
+/// `/mcp`, `/sse`, `/messages` and, on the Unix socket, `/mcp/stdio`, each for the plain surface and, with `/<name>`
+/// behind it, for every dialect. Requests must come with their `Peer` and `Principal` as extensions: `http::app` sees to
+/// that. `stop` ends open streams, so that a daemon can leave; `activity` counts clients on stdio, whose requests are
+/// over when they begin.
+pub fn router(
+    mcp: &Mcp,
+    plain: Dialect,
+    dialects: &[Dialect],
+    stop: &CancellationToken,
+    activity: &Activity,
+) -> Router {
+    let routes_of =
+        |dialect, at: &str| routes(Served::new(mcp.clone(), dialect), at, stop.clone(), activity.clone());
+    let named =
+        [NATIVE].iter().chain(dialects).map(|dialect| routes_of(*dialect, &format!("/{}", dialect.name)));
+    named.fold(routes_of(plain, ""), Router::merge)
 }
 
 /// The same transports with what the official conformance suite expects behind them; `None` in a build for users.
 #[cfg(feature = "conformance")]
 pub fn conformance_router(stop: CancellationToken, activity: Activity) -> Option<Router> {
-    Some(routes(conformance::Conformance::new(), stop, activity))
+    Some(routes(conformance::Conformance::new(), "", stop, activity))
 }
 
 #[cfg(not(feature = "conformance"))]
@@ -98,8 +120,9 @@ pub fn conformance_router(_stop: CancellationToken, _activity: Activity) -> Opti
     None
 }
 
-fn routes<P: Profile>(profile: P, stop: CancellationToken, activity: Activity) -> Router {
-    http::routes(profile.clone(), stop.clone())
-        .merge(sse::routes(profile.clone(), stop.clone()))
-        .merge(stdio::routes(profile, stop, activity))
+/// `at` is what follows the paths of the plain surface.
+fn routes<P: Profile>(profile: P, at: &str, stop: CancellationToken, activity: Activity) -> Router {
+    http::routes(profile.clone(), at, stop.clone())
+        .merge(sse::routes(profile.clone(), at, stop.clone()))
+        .merge(stdio::routes(profile, at, stop, activity))
 }

@@ -52,15 +52,20 @@ const ID_BYTES: usize = 18;
 #[derive(Debug, Clone)]
 struct Front<P> {
     profile: P,
+    /// Where its clients send to.
+    messages: Arc<str>,
     open: Arc<Open>,
     stop: CancellationToken,
 }
 
-pub(super) fn routes<P: Profile>(profile: P, stop: CancellationToken) -> Router {
+pub(super) fn routes<P: Profile>(profile: P, at: &str, stop: CancellationToken) -> Router {
+    let messages = format!("{MESSAGES_PATH}{at}");
     Router::new()
-        .route(STREAM_PATH, get(begin::<P>))
-        .route(MESSAGES_PATH, post(receive::<P>))
-        .with_state(Front { profile, open: Arc::default(), stop })
+        .route(&format!("{STREAM_PATH}{at}"), get(begin::<P>))
+        .route(&messages, post(receive::<P>))
+        // Older servers name this path, with its slash, and some clients keep it.
+        .route(&format!("{messages}/"), post(receive::<P>))
+        .with_state(Front { profile, messages: messages.into(), open: Arc::default(), stop })
 }
 
 /// The sessions that are open.
@@ -122,7 +127,8 @@ async fn begin<P: Profile>(State(front): State<Front<P>>, request: Request) -> A
     front.open.add(id.clone(), Session { owner: Owner::of(&client.who), messages })?;
     let ended = front.stop.child_token();
     client.ended = ended.clone();
-    let endpoint = Event::default().event("endpoint").data(endpoint(&id, parts.extensions.get()));
+    let endpoint =
+        Event::default().event("endpoint").data(endpoint(&front.messages, &id, parts.extensions.get()));
     let gone = client.gone.clone();
     let guard = SessionGuard { open: Arc::clone(&front.open), id, gone: gone.clone() };
     let handler = front.profile.handler(client);
@@ -140,9 +146,9 @@ async fn begin<P: Profile>(State(front): State<Front<P>>, request: Request) -> A
 }
 
 /// Where to post. A client that can send no header showed its key in the query, and has no other way to show it again.
-fn endpoint(id: &str, key: Option<&QueryKey>) -> String {
+fn endpoint(messages: &str, id: &str, key: Option<&QueryKey>) -> String {
     let key = key.map(|QueryKey(key)| format!("&{key}")).unwrap_or_default();
-    format!("{MESSAGES_PATH}?sessionId={id}{key}")
+    format!("{messages}?sessionId={id}{key}")
 }
 
 fn events(answers: mpsc::Receiver<ServerJsonRpcMessage>, guard: SessionGuard) -> impl Stream<Item = Event> {

@@ -39,6 +39,12 @@ use crate::{
 };
 
 const PATH: &str = "/mcp/stdio";
+
+/// Where `warren mcp` connects for a surface; without a dialect, what the daemon serves plainly.
+pub fn stdio_path(dialect: Option<&str>) -> String {
+    dialect.map_or_else(|| PATH.to_owned(), |name| format!("{PATH}/{name}"))
+}
+
 /// Between two looks whether a client that says no more still listens.
 const HANGUP_LOOK: Duration = Duration::from_millis(200);
 /// What `Upgrade` must say.
@@ -78,8 +84,14 @@ struct Front<P> {
     activity: Activity,
 }
 
-pub(super) fn routes<P: Profile>(profile: P, stop: CancellationToken, activity: Activity) -> Router {
-    Router::new().route(PATH, get(connect::<P>)).with_state(Front { profile, stop, activity })
+pub(super) fn routes<P: Profile>(
+    profile: P,
+    at: &str,
+    stop: CancellationToken,
+    activity: Activity,
+) -> Router {
+    let front = Front { profile, stop, activity };
+    Router::new().route(&format!("{PATH}{at}"), get(connect::<P>)).with_state(front)
 }
 
 async fn connect<P: Profile>(State(front): State<Front<P>>, request: Request) -> ApiResult<Response> {

@@ -12,7 +12,7 @@ mod watch;
 
 use self::uri::Target;
 pub(crate) use self::{read::read, watch::watch};
-use super::call::Call;
+use super::{call::Call, surface::Surface};
 use crate::links::sandbox_uri;
 
 /// Sandboxes that a listing names at most; the others are in `warren://sandboxes`.
@@ -21,7 +21,9 @@ const MAX_LISTED_SANDBOXES: usize = 200;
 const MAX_RESOURCE_BYTES: usize = 4 * 1024 * 1024;
 
 pub(super) const JSON: &str = "application/json";
-const SCHEMES: [&str; 2] = ["warren", "microsandbox"];
+const NATIVE_SCHEME: &str = "warren";
+/// Every scheme that is read, whoever asks.
+const SCHEMES: [&str; 2] = [NATIVE_SCHEME, "microsandbox"];
 
 /// Something that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +79,8 @@ const FIXED: [(&str, &str, &str, &str, &str); 7] = [
 
 /// What always exists, and the sandboxes that the caller sees.
 pub(crate) async fn list(call: &Call) -> Vec<ResourceEntry> {
-    let fixed = SCHEMES.into_iter().flat_map(|scheme| {
+    let schemes = call.surface.manner.schemes;
+    let fixed = schemes.iter().flat_map(|scheme| {
         FIXED.map(|(path, name, title, description, mime_type)| ResourceEntry {
             uri: format!("{scheme}://{path}"),
             name: name.to_owned(),
@@ -88,6 +91,9 @@ pub(crate) async fn list(call: &Call) -> Vec<ResourceEntry> {
         })
     });
     let mut entries: Vec<_> = fixed.collect();
+    if !schemes.contains(&NATIVE_SCHEME) {
+        return entries;
+    }
     let visible = inventory::sandboxes(call).await.unwrap_or_else(|error| {
         tracing::warn!(error = &error as &dyn std::error::Error, "the sandboxes could not be listed");
         Vec::new()
@@ -122,10 +128,15 @@ pub(super) fn is_known(uri: &str) -> bool {
             })
         })
     };
-    templates().iter().any(is_template) || Target::parse(uri).is_ok()
+    all_templates().iter().any(is_template) || Target::parse(uri).is_ok()
 }
 
-pub(crate) fn templates() -> Vec<TemplateEntry> {
+/// Those that a surface lists.
+pub(crate) fn templates(surface: &Surface) -> Vec<TemplateEntry> {
+    if surface.manner.schemes.contains(&NATIVE_SCHEME) { all_templates() } else { Vec::new() }
+}
+
+fn all_templates() -> Vec<TemplateEntry> {
     let template =
         |uri: &str, name: &str, title: &str, description: &str, mime_type: Option<&str>| TemplateEntry {
             uri_template: uri.to_owned(),

@@ -28,7 +28,7 @@ pub(super) use self::sessions::Sessions;
 use super::tool::Tool;
 
 /// Every tool, in the order in which they are listed.
-pub(super) fn all() -> Vec<Tool> {
+pub(crate) fn all() -> Vec<Tool> {
     let groups = [
         create::tools(),
         run::tools(),

@@ -1,0 +1,38 @@
+//! Other systems' surfaces, each under its own name beside ours.
+
+use serde_json::{Value, json};
+
+use crate::support::{Server, Session, request};
+
+const VERSION: &str = "2025-06-18";
+
+async fn names(session: &Session<'_>) -> Vec<String> {
+    let listed = session.ask(request(2, "tools/list", json!({}))).await;
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn microsandbox_mcp_has_its_own_list_and_shares_the_sandboxes() {
+    let server = Server::new().await;
+    let native = server.begin("2025-06-18", "alice").await;
+    let theirs = server.begin_at("/mcp/microsandbox-mcp", VERSION, "alice").await;
+    let listed = names(&theirs).await;
+    assert_eq!((listed.len(), listed[4].as_str()), (61, "sandbox_restore"));
+    let older = server.begin_at("/mcp/microsandbox-mcp-0.6", VERSION, "alice").await;
+    assert_eq!(names(&older).await.len(), 60);
+
+    let resources = theirs.ask(request(3, "resources/list", json!({}))).await;
+    let uris: Vec<_> =
+        resources["result"]["resources"].as_array().unwrap().iter().map(|one| &one["uri"]).collect();
+    assert_eq!(uris.len(), 7);
+    assert!(uris.iter().all(|uri| uri.as_str().unwrap().starts_with("microsandbox://")), "{uris:?}");
+
+    theirs.data("sandbox_create", json!({ "name": "shared", "image": "host" })).await;
+    let seen: Value = native.data("sandbox_inspect", json!({ "name": "shared" })).await;
+    assert_eq!(seen["name"], "shared");
+    // What is ours alone is not theirs.
+    let answer =
+        theirs.ask(request(4, "tools/call", json!({ "name": "sandbox_run_code", "arguments": {} }))).await;
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+}
