@@ -17,7 +17,7 @@ use crate::{
     Engine, Principal,
     clock::later,
     core::Core,
-    error,
+    error, names,
     secret::{self, Hash},
 };
 
@@ -168,9 +168,8 @@ impl Engine {
             .over(Limit::Keys, MAX_KEYS as u64, MAX_KEYS as u64 + 1)
             .with_next(Next::Remove(Thing::Key)));
         }
-        let (id, secret) = secret::make()?;
         let key = KeyView {
-            id,
+            id: KeyId::from_random(names::random_bytes()?),
             label,
             namespace: spec.namespace,
             created_at: now,
@@ -181,6 +180,7 @@ impl Engine {
             max_memory: spec.max_memory,
             read_only: spec.read_only,
         };
+        let secret = secret::make(&key, spec.format)?;
         let record = KeyRecord { key: key.clone(), hash: secret::hash(&secret) };
         whole(core, |core| async move {
             // An expired key no longer needs its label.

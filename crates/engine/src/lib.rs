@@ -47,6 +47,7 @@ mod secret;
 mod shared;
 mod snapshots;
 mod text;
+mod token;
 mod turns;
 mod view;
 mod volumes;

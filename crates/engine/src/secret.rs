@@ -1,11 +1,11 @@
-//! The format of a key: `wrn_`, the 13 characters of its id, `_`, and 256 random bits.
+//! The secret of a key: `wrn_`, the 13 characters of its id, `_`, and 256 random bits; or a token (see [`token`]).
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use sandbox::{KeyId, Result};
+use sandbox::{KeyFormat, KeyId, KeyView, Result};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::names;
+use crate::{names, token};
 
 const PREFIX: &str = "wrn_";
 const ID_CHARACTERS: usize = 13;
@@ -13,18 +13,24 @@ const ID_CHARACTERS: usize = 13;
 /// SHA-256 of a secret.
 pub(crate) type Hash = [u8; 32];
 
-/// Makes a key's id and its secret.
-pub(crate) fn make() -> Result<(KeyId, String)> {
-    let id = KeyId::from_random(names::random_bytes()?);
+/// Makes the secret of a key.
+pub(crate) fn make(key: &KeyView, format: KeyFormat) -> Result<String> {
+    match format {
+        KeyFormat::Warren => own(&key.id),
+        KeyFormat::Msb => token::make(key),
+    }
+}
+
+fn own(id: &KeyId) -> Result<String> {
     let random: [u8; 32] = names::random_bytes()?;
     let id_part = id.as_str().strip_prefix(KeyId::PREFIX).unwrap_or_default();
-    let secret = format!("{PREFIX}{id_part}_{}", URL_SAFE_NO_PAD.encode(random));
-    Ok((id, secret))
+    Ok(format!("{PREFIX}{id_part}_{}", URL_SAFE_NO_PAD.encode(random)))
 }
 
 /// The id that a secret contains. It proves nothing.
 pub(crate) fn id_of(secret: &str) -> Option<KeyId> {
-    let id_part = secret.strip_prefix(PREFIX)?.get(..ID_CHARACTERS)?;
+    let Some(own) = secret.strip_prefix(PREFIX) else { return token::id_of(secret) };
+    let id_part = own.get(..ID_CHARACTERS)?;
     format!("{}{id_part}", KeyId::PREFIX).parse().ok()
 }
 
@@ -46,11 +52,12 @@ mod tests {
 
     #[test]
     fn a_secret_leads_to_its_id_and_no_two_are_alike() {
-        let (id, secret) = make().unwrap();
+        let id = KeyId::from_random(names::random_bytes().unwrap());
+        let secret = own(&id).unwrap();
         assert_eq!(secret.len(), PREFIX.len() + ID_CHARACTERS + 1 + 43);
-        assert_eq!(id_of(&secret), Some(id));
+        assert_eq!(id_of(&secret).as_ref(), Some(&id));
         assert!(matches(&secret, Some(&hash(&secret))));
-        assert_ne!(make().unwrap().1[18..], secret[18..]);
+        assert_ne!(own(&id).unwrap(), secret);
     }
 
     #[test]
@@ -59,7 +66,7 @@ mod tests {
             assert_eq!(id_of(text), None, "{text:?}");
         }
         assert!(!matches("", None) && !matches("", Some(&[0; 32])));
-        let (_, secret) = make().unwrap();
+        let secret = own(&KeyId::from_random(names::random_bytes().unwrap())).unwrap();
         assert!(!matches(&secret[..60], Some(&hash(&secret))), "all of it counts");
     }
 }

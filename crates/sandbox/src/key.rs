@@ -12,6 +12,17 @@ const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 /// The highest memory limit of a key: more than any host has, and it fits every database.
 const MAX_MEMORY: ByteSize = ByteSize(i64::MAX as u64);
 
+/// How the secret of a key looks. Each opens the same doors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyFormat {
+    /// `wrn_…`
+    #[default]
+    Warren,
+    /// `msb_` and a JWT, for clients of microsandbox.
+    Msb,
+}
+
 /// The request for a new key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeySpec {
@@ -25,6 +36,7 @@ pub struct KeySpec {
     pub max_memory: Option<ByteSize>,
     /// The key may read but not change anything.
     pub read_only: bool,
+    pub format: KeyFormat,
 }
 
 impl KeySpec {

@@ -12,7 +12,7 @@ use axum::{
 };
 use sandbox::{Error, ErrorKind, Limit, Next, Thing};
 
-use super::{ErrorBody, ErrorDetail};
+use super::{ErrorBody, ErrorDetail, foreign::ErrorForm};
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
@@ -179,13 +179,17 @@ pub(crate) fn body(error: &Error, request_id: &str) -> ErrorBody {
     ErrorBody { error: ErrorDetail::new(error, hint(error), request_id) }
 }
 
-pub(crate) fn render(
+pub(super) fn render(
     status: StatusCode,
     error: &Error,
+    form: ErrorForm,
     retry_after: Option<RetryAfter>,
     request_id: &str,
 ) -> Response {
-    let mut response = (status, Json(body(error, request_id))).into_response();
+    let mut response = match form.body(error) {
+        Some(theirs) => (status, Json(theirs)).into_response(),
+        None => (status, Json(body(error, request_id))).into_response(),
+    };
     let headers = response.headers_mut();
     if error.kind() == ErrorKind::Unauthenticated {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"warren\""));

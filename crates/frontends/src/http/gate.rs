@@ -6,7 +6,7 @@ use axum::{
     extract::{Request, State},
     http::{
         Method,
-        header::{AUTHORIZATION, HOST},
+        header::{AUTHORIZATION, HOST, PROXY_AUTHORIZATION},
         request::Parts,
     },
     middleware::Next,
@@ -26,7 +26,7 @@ use super::{
 use crate::links::{self, BaseUrl};
 
 /// Answered on TCP to those who have no key too: load balancers, and people who look what is there.
-const OPEN_PATHS: &[&str] = &["/", "/v1/health"];
+const OPEN_PATHS: &[&str] = &["/", "/v1/health", "/api/v1/health"];
 
 /// What stands between one listener and the routes.
 #[derive(Debug, Clone)]
@@ -107,7 +107,8 @@ fn is_open(request: &Parts) -> bool {
 }
 
 fn shows_key(request: &Parts) -> bool {
-    request.headers.contains_key(AUTHORIZATION) || without_key(&request.uri).is_some()
+    let has = |name| request.headers.contains_key(name);
+    has(AUTHORIZATION) || has(PROXY_AUTHORIZATION) || without_key(&request.uri).is_some()
 }
 
 /// The order in which a request is looked at: cheap and harmless first, nothing of it before the answer to who asks.
@@ -149,6 +150,7 @@ pub(super) async fn pass(
     }
     // Nothing behind this line needs the key, so nothing there can tell it.
     parts.headers.remove(AUTHORIZATION);
+    parts.headers.remove(PROXY_AUTHORIZATION);
     parts.extensions.insert(who.clone());
     if let Some(base) = gate.hosts().and_then(|hosts| base_of(hosts, &parts)) {
         parts.extensions.insert(base);

@@ -1,4 +1,5 @@
-//! Keys: in the `Authorization` header, or in the query for clients that can send no header.
+//! Keys: in the `Authorization` header, or in the query for clients that can send no header. Clients of microsandbox
+//! have further ways.
 
 use std::fmt;
 
@@ -6,7 +7,7 @@ use axum::{
     extract::Query,
     http::{
         HeaderMap, Uri,
-        header::AUTHORIZATION,
+        header::{AUTHORIZATION, PROXY_AUTHORIZATION},
         request::Parts,
         uri::{InvalidUri, PathAndQuery},
     },
@@ -48,13 +49,19 @@ impl Authenticate for KeyAuth {
 /// The one key that a request carries. It is never part of a message.
 fn secret_of(headers: &HeaderMap, uri: &Uri) -> Result<String> {
     let mut secrets = from_query(uri)?;
-    for value in headers.get_all(AUTHORIZATION) {
-        let text = value.to_str().map_err(|_not_text| malformed())?;
-        let (scheme, secret) = text.trim().split_once(' ').ok_or_else(malformed)?;
-        if !scheme.eq_ignore_ascii_case(SCHEME) {
-            return Err(malformed());
-        }
-        secrets.push(secret.trim().to_owned());
+    let takes_more = takes_keys_of_microsandbox(uri.path());
+    let header = match takes_more && headers.contains_key(PROXY_AUTHORIZATION) {
+        true => PROXY_AUTHORIZATION,
+        false => AUTHORIZATION,
+    };
+    for value in headers.get_all(header) {
+        let text = value.to_str().map_err(|_not_text| malformed())?.trim();
+        let secret = match text.split_once(' ') {
+            Some((scheme, secret)) if scheme.eq_ignore_ascii_case(SCHEME) => secret.trim(),
+            None if takes_more && !text.is_empty() => text,
+            _ => return Err(malformed()),
+        };
+        secrets.push(secret.to_owned());
     }
     secrets.dedup();
     match <[String; 1]>::try_from(secrets) {
@@ -62,6 +69,12 @@ fn secret_of(headers: &HeaderMap, uri: &Uri) -> Result<String> {
         Err(none) if none.is_empty() => Err(refusal("no key was sent")),
         Err(_several) => Err(refusal("several keys were sent, and they differ")),
     }
+}
+
+/// Clients of microsandbox send a key as `Proxy-Authorization`, which then counts alone, or as `Authorization`; in both
+/// it may stand without a scheme.
+fn takes_keys_of_microsandbox(path: &str) -> bool {
+    path == "/api/v1/rpc" || path == "/mcp" || path.starts_with("/mcp/")
 }
 
 fn from_query(uri: &Uri) -> Result<Vec<String>> {
@@ -153,6 +166,29 @@ mod tests {
         ] {
             let refused = secret(target, headers).unwrap_err();
             assert!(!refused.contains("s3cret"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn clients_of_microsandbox_may_leave_out_the_scheme_and_use_another_header() {
+        let of = |target: &str, proxy: &str, own: &str| {
+            let mut map = HeaderMap::new();
+            for (name, value) in [(PROXY_AUTHORIZATION, proxy), (AUTHORIZATION, own)] {
+                if !value.is_empty() {
+                    map.append(name, value.parse().unwrap());
+                }
+            }
+            secret_of(&map, &target.parse().unwrap()).ok()
+        };
+        for target in ["/api/v1/rpc", "/mcp", "/mcp/microsandbox"] {
+            assert_eq!(of(target, "", "msb_a").as_deref(), Some("msb_a"));
+            assert_eq!(of(target, "msb_a", "").as_deref(), Some("msb_a"));
+            assert_eq!(of(target, "Bearer msb_a", "Basic x").as_deref(), Some("msb_a"), "checked first");
+            assert_eq!(of(target, "Basic x", "Bearer msb_a"), None);
+            assert_eq!(of(target, "", "Basic x"), None);
+        }
+        for target in ["/v1/sandboxes", "/", "/mcpx", "/api/v1/health"] {
+            assert_eq!((of(target, "msb_a", ""), of(target, "", "msb_a")), (None, None), "{target}");
         }
     }
 

@@ -9,6 +9,7 @@ mod auth;
 mod cors;
 mod error;
 mod error_body;
+mod foreign;
 mod gate;
 mod hosts;
 mod key_auth;
@@ -28,6 +29,7 @@ pub use axum::Router;
 pub(crate) use self::{
     audit::About,
     error::{ApiError, ApiResult, Refusal, body as error_body, chain},
+    foreign::numbered,
     key_auth::QueryKey,
     limits::{StreamLease, StreamPlace},
     listen::{ActivityGuard, stream_of},

@@ -20,7 +20,10 @@ use axum::{
 };
 use sandbox::ErrorKind;
 
-use super::error::{self, Failure, RetryAfter};
+use super::{
+    error::{self, Failure, RetryAfter},
+    foreign::ErrorForm,
+};
 use crate::links;
 
 /// Accepted from a caller and sent with every answer.
@@ -61,7 +64,7 @@ fn is_plain(text: &str) -> bool {
 pub(super) async fn frame(mut request: Request, next: Next) -> Response {
     let id = HttpRequestId::of(request.headers());
     let (method, path) = (request.method().clone(), links::shown_path(request.uri().path()).to_owned());
-    let began = Instant::now();
+    let (began, form) = (Instant::now(), ErrorForm::of(&path, request.headers()));
     request.extensions_mut().insert(id.clone());
 
     let mut response = next.run(request).await;
@@ -71,7 +74,7 @@ pub(super) async fn frame(mut request: Request, next: Next) -> Response {
         log_failure(&failure, &id, method.as_str(), &path);
         let retry_after = response.extensions_mut().remove::<RetryAfter>();
         let allow = headers.remove(ALLOW);
-        response = error::render(response.status(), &failure, retry_after, &id.0);
+        response = error::render(response.status(), &failure, form, retry_after, &id.0);
         headers.clear();
         headers.extend(allow.map(|methods| (ALLOW, methods)));
     }

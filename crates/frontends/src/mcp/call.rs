@@ -36,6 +36,22 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// A call that came by itself, without a session, and whose caller hears nothing but the answer.
+    pub(crate) fn alone(mcp: Mcp, surface: Arc<Surface>, who: Principal, base: Option<BaseUrl>) -> Self {
+        let settings = Arc::clone(mcp.settings());
+        Self {
+            mcp,
+            surface,
+            who,
+            settings,
+            namespace: None,
+            base,
+            session: Session::stateless(),
+            cancelled: CancellationToken::new(),
+            progress: Progress::default(),
+        }
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         self.mcp.engine()
     }

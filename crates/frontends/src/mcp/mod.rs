@@ -60,17 +60,17 @@ pub use self::{
 };
 // What nearly every tool needs.
 pub(crate) use self::tool::Tool;
-use self::{
-    call::{Call, Progress},
-    envelope::{Answer, Failure, ToolResult, Truncated},
-    schema::{Native, Nullable},
-};
+use self::{call::Progress, envelope::Truncated, schema::Native};
 use self::{tools::Sessions, turns::Turns};
 // What dialects are made of.
 pub(crate) use self::{
-    envelope::Envelope,
-    surface::{Manner, Surface},
-    tools::all as native_tools,
+    call::Call,
+    envelope::{Answer, Envelope, Failure, ToolResult},
+    prompts::{Prompt, Values},
+    schema::{JsonObject, Nullable},
+    surface::{Form, Manner, Reply, Surface},
+    tool::Hints,
+    tools::{Followed, all as native_tools, create, while_running},
 };
 pub use crate::hostfs::{HostPolicy, HostRoot};
 use crate::{

@@ -26,12 +26,12 @@ const MAX_VALUE_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Prompt {
-    pub(super) name: &'static str,
-    title: &'static str,
-    description: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) description: &'static str,
     /// Name, description, whether it must be given.
-    arguments: &'static [(&'static str, &'static str, bool)],
-    text: fn(&Values<'_>) -> String,
+    pub(crate) arguments: &'static [(&'static str, &'static str, bool)],
+    pub(crate) text: fn(&Values<'_>) -> String,
 }
 
 /// Those of the native surface.
@@ -66,10 +66,11 @@ pub(super) static NATIVE: [Prompt; 3] = [
     },
 ];
 
-struct Values<'a>(&'a BTreeMap<String, String>);
+/// The arguments that were given.
+pub(crate) struct Values<'a>(&'a BTreeMap<String, String>);
 
 impl Values<'_> {
-    fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 }

@@ -235,7 +235,14 @@ mod tests {
         }
         let tool =
             Tool::new(crate::mcp::Toolset::Core, "shout", "Shout", "Say it louder.", Hints::READS, shout);
-        let plain = Surface::new("Shout.", &[], Box::new(Plain), vec![tool]);
+        let manner = Manner {
+            server: "shouts",
+            instructions: Some("Shout."),
+            prompts: &[],
+            schemes: &[],
+            has_toolsets: true,
+        };
+        let plain = Surface::new(manner, Box::new(Plain), vec![tool]);
         let client = Client::new().await;
         let call = async |surface: &Surface, name: &str, arguments: Value| {
             surface.call(name, client.call.clone(), arguments.as_object().cloned()).await

@@ -9,6 +9,8 @@ use axum::{
 use engine::{CallFilter, Principal};
 use frontends::http::{Authenticate, Gate, Hosts};
 use futures_util::{FutureExt as _, future::BoxFuture};
+use sandbox::{KeyFormat, KeySpec};
+use tokio::io::AsyncWriteExt as _;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -183,5 +185,78 @@ async fn an_expired_key_ends_its_streams() {
     events.send(&[&target, "host: localhost"]).await;
     events.answer().await.expect(200);
     events.rest().await;
+    server.end().await;
+}
+
+/// A method of microsandbox's route, with these further lines in the head of the request.
+async fn rpc(server: &Server, lines: &[&str], namespace: &str) -> (u16, serde_json::Value) {
+    let params = serde_json::json!({ "namespace": namespace });
+    let message =
+        serde_json::json!({ "jsonrpc": "2.0", "id": 1, "method": "sandbox.metrics.get", "params": params });
+    let body = message.to_string();
+    let length = format!("content-length: {}", body.len());
+    let head = ["POST /api/v1/rpc HTTP/1.1", "host: localhost", "content-type: application/json", &length];
+    let mut client = server.connect().await;
+    client.send(&[&head[..], lines].concat()).await;
+    client.0.write_all(body.as_bytes()).await.unwrap();
+    let answer = client.answer().await;
+    (answer.status(), answer.json())
+}
+
+#[tokio::test]
+async fn clients_of_microsandbox_bring_their_own_sort_of_key() {
+    let server = with_keys().await;
+    let owner = Principal::operator("test");
+    let spec = KeySpec {
+        label: Some("sdk".to_owned()),
+        namespace: Some("blue".parse().unwrap()),
+        format: KeyFormat::Msb,
+        ..KeySpec::default()
+    };
+    let key = server.engine.create_key(&owner, spec).await.unwrap().secret;
+    assert!(key.starts_with("msb_"), "{key}");
+    for line in [
+        format!("authorization: Bearer {key}"),
+        format!("authorization: {key}"),
+        format!("proxy-authorization: Bearer {key}"),
+        format!("proxy-authorization: {key}"),
+    ] {
+        let (status, answer) = rpc(&server, &[&line], "blue").await;
+        assert_eq!(
+            (status, &answer["result"]["sandboxes"]),
+            (200, &serde_json::json!([])),
+            "{line}: {answer}"
+        );
+    }
+    // The other routes take it as they take any key, and in no other way.
+    server.get_with("/v1/sandboxes", &key).await.expect(200);
+    let bare = format!("authorization: {key}");
+    server
+        .ask(&["GET /v1/sandboxes HTTP/1.1", "host: localhost", &bare])
+        .await
+        .expect_error(401, "unauthenticated");
+
+    let own = format!("authorization: Bearer {key}");
+    let (status, answer) = rpc(&server, &[&own], "green").await;
+    assert_eq!((status, &answer["code"]), (403, &3001.into()), "{answer}");
+    let (status, answer) = rpc(&server, &[], "blue").await;
+    assert_eq!((status, &answer["code"], answer["error"].is_string()), (401, &1001.into(), true), "{answer}");
+    // The first header counts, even if the second would do.
+    let mut forged = key.clone();
+    forged.replace_range(key.len() - 4.., "AAAA");
+    for wrong in ["msb_e30.e30.e30", "nonsense", &forged] {
+        let lines = [format!("proxy-authorization: Bearer {wrong}"), own.clone()];
+        let (status, answer) = rpc(&server, &[&lines[0], &lines[1]], "blue").await;
+        assert_eq!((status, &answer["code"]), (401, &1004.into()), "{wrong}: {answer}");
+        assert!(!answer.to_string().contains(wrong), "{answer}");
+    }
+    server.engine.revoke_key(&owner, "sdk").await.unwrap();
+    let (status, answer) = rpc(&server, &[&own], "blue").await;
+    assert_eq!((status, &answer["code"]), (401, &1004.into()), "{answer}");
+
+    let health = server.get("/api/v1/health").await.expect(200).json();
+    assert_eq!(health, serde_json::json!({ "message": "Service is healthy" }));
+    let nothing = server.get("/api/v1/nothing").await.expect(401).json();
+    assert_eq!(nothing["code"], 1001, "{nothing}");
     server.end().await;
 }

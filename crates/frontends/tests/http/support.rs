@@ -4,9 +4,11 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use engine::{Engine, EngineConfig, Follow, Principal};
 use frontends::{
+    dialects,
     http::{
         self, Activity, Authenticate, DevAuth, Gate, Hosts, KeyAuth, LimitSettings, Limits, Tls, serve_tcp,
     },
+    mcp::{Mcp, Settings},
     rest::{self, Rest},
 };
 use futures_util::StreamExt;
@@ -58,6 +60,8 @@ impl Server {
             Arc::new(DevAuth::for_address(address).unwrap())
         };
         let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
+        let mcp = Mcp::new(engine.clone(), Settings::default());
+        let routes = routes.merge(dialects::routes(&mcp));
         let gate = Gate::tcp(engine.clone(), auth, setup.hosts, Arc::new(Limits::new(setup.limits)));
         let app = http::app(routes, gate);
         let grace = Duration::from_secs(1);

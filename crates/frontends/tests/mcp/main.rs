@@ -8,6 +8,7 @@
 
 mod dialects;
 mod http;
+mod microsandbox;
 mod sse;
 mod stdio;
 mod streams;

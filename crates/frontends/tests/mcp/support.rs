@@ -10,7 +10,7 @@ use axum::{
 };
 use engine::{Engine, EngineConfig, Principal};
 use frontends::{
-    dialects::ALL,
+    dialects::{self, ALL},
     http::{self, Activity, Authenticate, Gate, Peer},
     mcp::{self, Mcp, NATIVE, Settings},
 };
@@ -47,7 +47,7 @@ impl Authenticate for Believes {
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, sandbox::Result<Principal>> {
         let who = request.headers.get("who").map_or("ana", |who| who.to_str().unwrap());
         async move {
-            match who.starts_with("wrn_") {
+            match who.starts_with("wrn_") || who.starts_with("msb_") {
                 true => self.engine.authenticate_key(who).await,
                 false => Ok(Principal::operator(who)),
             }
@@ -62,13 +62,17 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
 
 impl Server {
     pub(crate) async fn new() -> Self {
+        Self::with(Settings::default()).await
+    }
+
+    pub(crate) async fn with(settings: Settings) -> Self {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let backend = TestBackend::new();
         let engine = Engine::open(EngineConfig::new(home.path()), store, backend.for_engine()).await.unwrap();
         let (stop, activity) = (CancellationToken::new(), Activity::default());
-        let routes =
-            mcp::router(&Mcp::new(engine.clone(), Settings::default()), NATIVE, ALL, &stop, &activity);
+        let mcp = Mcp::new(engine.clone(), settings);
+        let routes = mcp::router(&mcp, NATIVE, ALL, &stop, &activity).merge(dialects::routes(&mcp));
         let believes = Believes { engine: engine.clone() };
         let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(believes)));
         Self { engine, app, stop, activity, _backend: backend, home }

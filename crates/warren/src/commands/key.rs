@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 use clap::Subcommand;
 use frontends::rest::v1;
 use jiff::Timestamp;
-use sandbox::ByteSize;
+use sandbox::{ByteSize, KeyFormat};
 use serde::Serialize;
 
 use super::Context;
@@ -43,7 +43,8 @@ enum Verb {
 #[command(after_help = "Examples:
   warren key create --label laptop
   warren key create --label ci --namespace ci --expires 30d --max-sandboxes 10 --max-memory 8g
-  warren key create --label dashboard --all-namespaces --read-only")]
+  warren key create --label dashboard --all-namespaces --read-only
+  warren key create --label sdk --format msb")]
 struct CreateArgs {
     /// Unique label, shown in lists and the audit, and accepted by `warren key revoke`
     #[arg(long, short = 'l')]
@@ -63,6 +64,25 @@ struct CreateArgs {
     /// Allow reading only
     #[arg(long)]
     read_only: bool,
+    /// How the key looks: wrn_…, or msb_… (a JSON Web Token) for clients of microsandbox
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum Format {
+    #[default]
+    Warren,
+    Msb,
+}
+
+impl From<Format> for KeyFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Warren => Self::Warren,
+            Format::Msb => Self::Msb,
+        }
+    }
 }
 
 /// List keys, without their secrets
@@ -111,6 +131,7 @@ async fn create(context: &Context, args: CreateArgs) -> CommandResult {
         max_sandboxes: args.max_sandboxes,
         max_memory: args.max_memory,
         read_only: args.read_only,
+        format: args.format.into(),
     };
     let made = context.client().await?.create_key(&request).await?;
     if context.json {

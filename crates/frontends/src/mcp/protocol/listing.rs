@@ -41,6 +41,9 @@ pub(super) fn tool(surface: &Surface, tool: &Tool, shown: &Toolsets) -> model::T
         .idempotent(tool.hints.idempotent)
         // What a tool touches is a sandbox, not the world.
         .open_world(false);
+    // Who cannot ask for more of it is shown all of it.
+    let all = Toolsets::all();
+    let shown = if surface.manner.has_toolsets { shown } else { &all };
     let listed = model::Tool::new(tool.name, tool.description, tool.input.listed(shown))
         .with_title(tool.title)
         .with_annotations(hints);

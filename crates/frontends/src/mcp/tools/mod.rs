@@ -25,6 +25,7 @@ mod toolsets;
 mod volumes;
 
 pub(super) use self::sessions::Sessions;
+pub(crate) use self::telling::{Followed, while_running};
 use super::tool::Tool;
 
 /// Every tool, in the order in which they are listed.

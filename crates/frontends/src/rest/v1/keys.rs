@@ -3,7 +3,7 @@
 use std::fmt;
 
 pub use sandbox::KeyView as Key;
-use sandbox::{ByteSize, Namespace};
+use sandbox::{ByteSize, KeyFormat, Namespace};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -31,6 +31,9 @@ pub struct KeyRequest {
     /// It may look and change nothing.
     #[serde(default)]
     pub read_only: bool,
+    /// How its secret looks.
+    #[serde(default)]
+    pub format: KeyFormat,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

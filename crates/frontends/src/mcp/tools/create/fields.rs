@@ -131,6 +131,28 @@ pub(crate) struct Mount {
     pub(super) host_permissions: Option<HostPermissions>,
 }
 
+impl Mount {
+    /// A path of the host, which may be written to.
+    pub(crate) fn bind(host_path: String, guest_path: String) -> Self {
+        Self {
+            kind: MountKind::Bind,
+            guest_path,
+            host_path: Some(host_path),
+            name: None,
+            source: None,
+            readonly: None,
+            noexec: None,
+            nosuid: None,
+            nodev: None,
+            size_mib: None,
+            format: None,
+            fstype: None,
+            stat_virtualization: None,
+            host_permissions: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum MountKind {

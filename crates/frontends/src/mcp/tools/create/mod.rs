@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use self::{
-    fields::{CreateFields, LogLevel, Mount, Port},
+    fields::{CreateFields, Init, LogLevel, Mount, Port, Process},
     prepare::{Prepared, prepare},
 };
 use super::select::{self, Status};

@@ -1,0 +1,24 @@
+//! Answers are JSON to be read, failures one line. Hints are left out: they name tools of other surfaces.
+
+use serde_json::Value;
+
+use crate::mcp::{Answer, Failure, Form, JsonObject, Reply};
+
+#[derive(Debug)]
+pub(super) struct Plain;
+
+impl Form for Plain {
+    fn schema(&self, _data: &Value) -> Option<JsonObject> {
+        None
+    }
+
+    fn answer(&self, answer: Answer<Value>) -> Reply {
+        let text = serde_json::to_string_pretty(&answer.data).unwrap_or_default();
+        Reply { text: Some(text), data: None, parts: answer.parts, error_code: None }
+    }
+
+    fn failure(&self, failure: Failure) -> Reply {
+        let text = Some(format!("Error: {}", failure.message));
+        Reply { text, data: None, parts: Vec::new(), error_code: Some(failure.code.into_owned()) }
+    }
+}

@@ -1,0 +1,148 @@
+//! `POST /api/v1/rpc`: the tools as methods of JSON-RPC 2.0, for microsandbox's SDKs. And `GET /api/v1/health`.
+//!
+//! A failure is an HTTP status with `{error, code}`; only what is wrong with the message itself is told as JSON-RPC
+//! does.
+
+use std::sync::{Arc, LazyLock};
+
+use axum::{
+    Extension, Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use engine::Principal;
+use sandbox::{Error, ErrorKind};
+use serde_json::{Value, json};
+
+use super::surface;
+use crate::{
+    http::numbered,
+    links::BaseUrl,
+    mcp::{Call, Failure, JsonObject, Mcp, Surface},
+};
+
+/// Longest message, as on our other routes for tools.
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+const INVALID_REQUEST: i32 = -32600;
+const METHOD_NOT_FOUND: i32 = -32601;
+const PARSE_ERROR: i32 = -32700;
+
+const METHODS: [(&str, &str); 5] = [
+    ("sandbox.start", "sandbox_start"),
+    ("sandbox.stop", "sandbox_stop"),
+    ("sandbox.repl.run", "sandbox_run_code"),
+    ("sandbox.command.run", "sandbox_run_command"),
+    ("sandbox.metrics.get", "sandbox_get_metrics"),
+];
+
+#[derive(Debug, Clone)]
+struct Rpc {
+    mcp: Mcp,
+    /// Made when the first client comes.
+    surface: Arc<LazyLock<Arc<Surface>>>,
+}
+
+pub(in crate::dialects) fn routes(mcp: &Mcp) -> Router {
+    let rpc = Rpc { mcp: mcp.clone(), surface: Arc::new(LazyLock::new(surface)) };
+    Router::new()
+        .route("/api/v1/rpc", post(answer))
+        .route("/api/v1/health", get(health))
+        .layer(DefaultBodyLimit::max(MAX_MESSAGE_BYTES))
+        .with_state(rpc)
+}
+
+async fn health() -> Json<Value> {
+    Json(json!({ "message": "Service is healthy" }))
+}
+
+async fn answer(
+    State(rpc): State<Rpc>,
+    Extension(who): Extension<Principal>,
+    base: Option<Extension<BaseUrl>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) => return (rejection.status(), Json(refusal(&rejection.body_text()))).into_response(),
+    };
+    let request = match Request::read(&body) {
+        Ok(request) => request,
+        Err(response) => return response,
+    };
+    let call = Call::alone(rpc.mcp, Arc::clone(LazyLock::force(&rpc.surface)), who, base.map(|base| base.0));
+    match run(call, request.tool, request.params).await {
+        Ok(result) => Json(json!({ "jsonrpc": "2.0", "id": request.id, "result": result })).into_response(),
+        Err(failure) => failed(&failure),
+    }
+}
+
+/// Runs in a task of its own: a caller who goes away cancels it, and what it began is ended properly.
+async fn run(call: Call, tool: &'static str, params: JsonObject) -> Result<Value, Failure> {
+    let turn = call.mcp.turns().take(&call.who)?;
+    let _gone = call.cancelled.clone().drop_guard();
+    let running = tokio::spawn(async move {
+        let _turn = turn;
+        let surface = Arc::clone(&call.surface);
+        surface.run(tool, call, Some(params)).await
+    });
+    let ran = running.await.map_err(|error| {
+        Failure::from(Error::new(ErrorKind::Internal, "the call stopped unexpectedly").with_source(error))
+    })?;
+    Ok(ran?.data)
+}
+
+struct Request {
+    id: Value,
+    tool: &'static str,
+    params: JsonObject,
+}
+
+impl Request {
+    fn read(body: &[u8]) -> Result<Self, Response> {
+        let bad = StatusCode::BAD_REQUEST;
+        let message: Value = serde_json::from_slice(body)
+            .map_err(|error| wrong(bad, &Value::Null, PARSE_ERROR, &format!("Parse error: {error}")))?;
+        let id = message.get("id").filter(|id| id.is_string() || id.is_number()).cloned().unwrap_or_default();
+        if message.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+            return Err(wrong(bad, &id, INVALID_REQUEST, "Invalid Request: jsonrpc must be \"2.0\""));
+        }
+        let Some(method) = message.get("method").and_then(Value::as_str) else {
+            return Err(wrong(bad, &id, INVALID_REQUEST, "Invalid Request: method must be a string"));
+        };
+        let Some((_, tool)) = METHODS.iter().find(|(name, _)| *name == method) else {
+            let shown: String = method.chars().take(64).collect();
+            let message = format!("Method not found: {shown}");
+            return Err(wrong(StatusCode::NOT_FOUND, &id, METHOD_NOT_FOUND, &message));
+        };
+        let params = match message.get("params") {
+            None | Some(Value::Null) => JsonObject::new(),
+            Some(Value::Object(params)) => params.clone(),
+            Some(_) => return Err((bad, Json(refusal("params must be an object"))).into_response()),
+        };
+        Ok(Self { id, tool, params })
+    }
+}
+
+fn wrong(status: StatusCode, id: &Value, code: i32, message: &str) -> Response {
+    let error = json!({ "code": code, "message": message });
+    (status, Json(json!({ "jsonrpc": "2.0", "id": id, "error": error }))).into_response()
+}
+
+fn refusal(message: &str) -> Value {
+    numbered(ErrorKind::InvalidRequest, message, true).1
+}
+
+fn failed(failure: &Failure) -> Response {
+    // Every code is a kind or, of what is refused by policy, a closer name for it.
+    let kind = ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == failure.code);
+    let kind = kind.unwrap_or(ErrorKind::Denied);
+    let message = match kind {
+        ErrorKind::Internal => "Internal server error",
+        _ => &failure.message,
+    };
+    let (status, body) = numbered(kind, message, true);
+    (status, Json(body)).into_response()
+}
