@@ -21,13 +21,8 @@ check: ## format and lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-# Most tests wait for processes in sandboxes, so two run at a time for each processor.
-threads := $(shell echo $$((2 * $$(nproc))))
-# Nextest runs the tests of all crates side by side. Where it is not installed, cargo's own runner does.
-runner := $(shell command -v cargo-nextest >/dev/null && echo "nextest run --test-threads $(threads)" || echo "test --no-fail-fast")
-
 unit: ## all tests, as the user who asks
-	RUST_TEST_THREADS=$(threads) cargo $(runner) --workspace
+	scripts/unit-tests
 
 # The builds below are of the whole workspace: one package alone is compiled anew, with features of its own.
 mcp: ## MCP clients that others wrote, and the official conformance suite (npm, pip)

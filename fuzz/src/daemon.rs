@@ -1,4 +1,6 @@
-//! The front ends over the engine and the fake back end, asked without a socket.
+//! The front ends over the engine and real sandboxes, asked without a socket.
+//!
+//! Whoever asks has a key: what an input makes up then reaches neither paths of this host nor other machines.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -10,30 +12,41 @@ use axum::{
     body::Body,
     http::{Method, Request, StatusCode, request::Parts},
 };
-use backends::fake::FakeBackend;
 use engine::{Engine, EngineConfig, Principal};
 use frontends::{
+    dialects,
     http::{self, Activity, Authenticate, Gate, Peer},
-    mcp::{self, Mcp, Settings},
+    mcp::{self, Mcp, NATIVE, Settings},
     rest::{self, Rest},
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
 use http_body_util::BodyExt as _;
+use sandbox::{KeySpec, SandboxSpec};
 use store::Store;
+use test_backend::TestBackend;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+/// The name of a sandbox that is always there at first.
+const KNOWN: &str = "known";
+/// The only registry that may be asked. Nobody listens there.
+const NO_REGISTRY: &str = "127.0.0.1:9";
 /// Answers that never end (events, followed logs) are read for this long.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Everybody is the operator, so that every request reaches the code behind the gate.
-#[derive(Debug)]
-struct Operator;
+/// Sandboxes that inputs can make.
+const MAX_SANDBOXES: u32 = 16;
 
-impl Authenticate for Operator {
+/// Everybody is the holder of one key with access to every namespace, so that every request reaches the code behind the
+/// gate.
+#[derive(Debug)]
+struct Holder(Principal);
+
+impl Authenticate for Holder {
     fn authenticate<'a>(&'a self, _request: &'a Parts) -> BoxFuture<'a, sandbox::Result<Principal>> {
-        async { Ok(Principal::operator("fuzzer")) }.boxed()
+        let who = self.0.clone();
+        async { Ok(who) }.boxed()
     }
 }
 
@@ -62,13 +75,20 @@ impl Daemon {
         let home = tempfile::tempdir().expect("a temporary directory");
         let (engine, app) = runtime.block_on(async {
             let store = Store::open(home.path()).expect("a database");
-            let images = Some(images::Options::default());
+            let registries = Some(vec![NO_REGISTRY.to_owned()]);
+            let images = Some(images::Options { registries, ..images::Options::default() });
             let config = EngineConfig { images, ..EngineConfig::new(home.path()) };
-            let engine = Engine::open(config, store, Arc::new(FakeBackend::new())).await.expect("an engine");
+            let backend = TestBackend::in_home(home.path());
+            let engine = Engine::open(config, store, backend.for_engine()).await.expect("an engine");
+            backend.end_at_exit();
+            let who = holder(&engine).await.expect("a key");
+            engine.create_sandbox(&who, known()).await.expect("a sandbox");
             let (stop, activity) = (CancellationToken::new(), Activity::default());
             let api = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
-            let tools = mcp::router(Mcp::new(engine.clone(), Settings::default()), stop, activity);
-            let app = http::app(api.merge(tools), Gate::unix(engine.clone(), Arc::new(Operator)));
+            let mcp = Mcp::new(engine.clone(), Settings::default());
+            let tools = mcp::router(&mcp, NATIVE, dialects::ALL, &stop, &activity);
+            let routes = api.merge(tools).merge(dialects::routes(&mcp));
+            let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(Holder(who))));
             (engine, app)
         });
         Self { engine, runtime, app, _home: home }
@@ -93,4 +113,14 @@ impl Daemon {
             }
         });
     }
+}
+
+async fn holder(engine: &Engine) -> sandbox::Result<Principal> {
+    let spec = KeySpec { max_sandboxes: Some(MAX_SANDBOXES), ..KeySpec::default() };
+    let made = engine.create_key(&Principal::operator("fuzzer"), spec).await?;
+    engine.authenticate_key(&made.secret).await
+}
+
+fn known() -> SandboxSpec {
+    SandboxSpec { name: KNOWN.parse().ok(), ..SandboxSpec::default() }
 }
