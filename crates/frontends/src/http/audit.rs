@@ -20,8 +20,9 @@ use tokio::runtime::Handle;
 use super::error::Failure;
 use crate::links;
 
-/// Where version 1 of the REST API lives. What is elsewhere is MCP, whose tools write down their own calls.
-const REST_PATH: &str = "/v1/";
+/// Where version 1 of the REST API lives, and microsandbox's routes. What is elsewhere is MCP, whose tools write down
+/// their own calls.
+const REST_PATHS: [&str; 2] = ["/v1/", "/api/v1/"];
 
 /// Told by the layer that finds out who asks; empty while nobody has.
 #[derive(Debug, Clone, Default)]
@@ -53,6 +54,12 @@ pub(crate) enum About {
     Key(KeyId),
     /// By its name.
     Image(String),
+    /// What a message asked for, and of which sandbox, as its caller named it.
+    Method {
+        method: &'static str,
+        sandbox: Option<String>,
+        namespace: Option<Namespace>,
+    },
 }
 
 impl About {
@@ -64,6 +71,11 @@ impl About {
             }
             Self::Key(id) => call.action = format!("{} ({id})", call.action),
             Self::Image(name) => call.action = format!("{} ({name})", call.action),
+            Self::Method { method, sandbox, namespace } => {
+                call.action = format!("{} ({method})", call.action);
+                call.sandbox.clone_from(sandbox);
+                call.namespace.clone_from(namespace);
+            }
         }
     }
 }
@@ -83,7 +95,7 @@ pub(super) async fn audit(State(engine): State<Engine>, mut request: Request, ne
 }
 
 async fn describe(request: &mut Request) -> CallRecord {
-    let is_rest = request.uri().path().starts_with(REST_PATH);
+    let is_rest = REST_PATHS.iter().any(|path| request.uri().path().starts_with(path));
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let shown = route.as_deref().unwrap_or_else(|| links::shown_path(request.uri().path()));
     let action = format!("{} {}", request.method(), shown);

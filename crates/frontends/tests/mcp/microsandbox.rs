@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use axum::http::StatusCode;
-use engine::Principal;
+use engine::{CallFilter, Principal};
 use frontends::mcp::{HostPolicy, HostRoot, Settings};
 use sandbox::{KeyFormat, KeySpec};
 use serde_json::{Value, json};
@@ -187,6 +187,14 @@ async fn the_methods_are_the_tools() {
     );
     let stopped = result(&server, "sandbox.stop", of("lab")).await;
     assert_eq!(stopped, "Sandbox lab stopped successfully");
+    refused(&server, "ana", "sandbox.stop", of("nothing")).await;
+
+    let calls = server.engine.calls(&Principal::operator("test"), CallFilter::default()).await.unwrap();
+    let written: Vec<_> = calls.iter().map(|call| (call.action.as_str(), call.sandbox.as_deref())).collect();
+    let action = |method: &str| format!("POST /api/v1/rpc (sandbox.{method})");
+    let (start, stop) = (action("start"), action("stop"));
+    assert_eq!((written.len(), written[0]), (6, (start.as_str(), Some("lab"))), "{written:?}");
+    assert_eq!(written[4..], [(stop.as_str(), Some("lab")), (stop.as_str(), Some("nothing"))]);
 }
 
 #[tokio::test]

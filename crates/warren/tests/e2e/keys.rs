@@ -139,6 +139,8 @@ fn the_flags_decide_what_a_key_may() {
     };
     assert_eq!(create(&[])["namespace"], "default", "one namespace unless more is asked for");
     assert_eq!(create(&["--namespace", "blue"])["namespace"], "blue");
+    let token = world.run(&["key", "create", "--format", "msb"]).expect(0).text();
+    assert_eq!((&token[..4], token.matches('.').count()), ("msb_", 2), "{token}");
     let all = create(&["--all-namespaces", "--read-only", "--max-sandboxes", "3"]);
     assert!(all["namespace"].is_null() && all["readOnly"] == true && all["maxSandboxes"] == 3, "{all}");
     let of = |variable: &str, args: &[&str]| -> Finished {

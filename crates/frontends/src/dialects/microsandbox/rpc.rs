@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::surface;
 use crate::{
-    http::numbered,
+    http::{About, numbered},
     links::BaseUrl,
     mcp::{Call, Failure, JsonObject, Mcp, Surface},
 };
@@ -73,9 +73,12 @@ async fn answer(
         Err(response) => return response,
     };
     let call = Call::alone(rpc.mcp, Arc::clone(LazyLock::force(&rpc.surface)), who, base.map(|base| base.0));
+    let about = Extension(request.about());
     match run(call, request.tool, request.params).await {
-        Ok(result) => Json(json!({ "jsonrpc": "2.0", "id": request.id, "result": result })).into_response(),
-        Err(failure) => failed(&failure),
+        Ok(result) => {
+            (about, Json(json!({ "jsonrpc": "2.0", "id": request.id, "result": result }))).into_response()
+        }
+        Err(failure) => (about, failed(&failure)).into_response(),
     }
 }
 
@@ -96,6 +99,7 @@ async fn run(call: Call, tool: &'static str, params: JsonObject) -> Result<Value
 
 struct Request {
     id: Value,
+    method: &'static str,
     tool: &'static str,
     params: JsonObject,
 }
@@ -112,7 +116,7 @@ impl Request {
         let Some(method) = message.get("method").and_then(Value::as_str) else {
             return Err(wrong(bad, &id, INVALID_REQUEST, "Invalid Request: method must be a string"));
         };
-        let Some((_, tool)) = METHODS.iter().find(|(name, _)| *name == method) else {
+        let Some((method, tool)) = METHODS.iter().find(|(name, _)| *name == method) else {
             let shown: String = method.chars().take(64).collect();
             let message = format!("Method not found: {shown}");
             return Err(wrong(StatusCode::NOT_FOUND, &id, METHOD_NOT_FOUND, &message));
@@ -122,7 +126,18 @@ impl Request {
             Some(Value::Object(params)) => params.clone(),
             Some(_) => return Err((bad, Json(refusal("params must be an object"))).into_response()),
         };
-        Ok(Self { id, tool, params })
+        Ok(Self { id, method, tool, params })
+    }
+
+    /// For the audit.
+    fn about(&self) -> About {
+        let text = |name: &str| self.params.get(name).and_then(Value::as_str);
+        let sandbox = text("sandbox").map(str::to_owned);
+        About::Method {
+            method: self.method,
+            sandbox,
+            namespace: text("namespace").and_then(|name| name.parse().ok()),
+        }
     }
 }
 
