@@ -58,18 +58,24 @@ pub use self::{
     settings::Settings,
     toolset::{Toolset, Toolsets},
 };
-// What nearly every tool needs.
-pub(crate) use self::tool::Tool;
+// What nearly every tool needs, also those of dialects.
+pub(crate) use self::{
+    call::Call,
+    envelope::{Answer, Failure, Part, ToolResult},
+    octets::from_base64,
+    schema::JsonObject,
+    tool::{Hints, Tool},
+};
 use self::{
-    call::{Call, Progress},
-    envelope::{Answer, Failure, ToolResult, Truncated},
+    call::Progress,
+    envelope::Truncated,
     schema::{Native, Nullable},
 };
 use self::{tools::Sessions, turns::Turns};
 // What dialects are made of.
 pub(crate) use self::{
     envelope::Envelope,
-    surface::{Manner, Surface},
+    surface::{Form, Manner, Reply, Surface},
     tools::all as native_tools,
 };
 pub use crate::hostfs::{HostPolicy, HostRoot};
