@@ -1,7 +1,7 @@
 # Everything a developer runs, one line each. `make help` lists it.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help build run test check unit mcp api-fuzz rootless cgroup-v2 fuzz fuzz-briefly soak bench bless setup
+.PHONY: help build run test check unit mcp dialects api-fuzz rootless cgroup-v2 fuzz fuzz-briefly soak bench bless setup
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -15,7 +15,7 @@ run: ## Python in a new sandbox
 setup: ## install what the tests need (apt; nothing without root)
 	scripts/install-test-needs
 
-test: setup check unit mcp api-fuzz rootless cgroup-v2 ## everything but fuzzing, which CI runs too
+test: setup check unit mcp dialects api-fuzz rootless cgroup-v2 ## everything but fuzzing, which CI runs too
 
 check: ## format and lints
 	cargo fmt --all --check
@@ -34,6 +34,10 @@ mcp: ## MCP clients that others wrote, and the official conformance suite (npm, 
 	cargo test --workspace --no-run
 	tests/mcp-clients/conformance target/debug/warren
 	tests/mcp-clients/run target/debug/warren
+
+dialects: ## clients of the systems whose dialects are spoken, unmodified (npm, pip)
+	cargo test --workspace --no-run
+	tests/dialects/run target/debug/warren
 
 api-fuzz: ## requests that schemathesis makes from the OpenAPI document, for 90 seconds (pip)
 	cargo test --workspace --no-run

@@ -8,6 +8,7 @@
 
 mod dialects;
 mod http;
+mod mcp_sandbox;
 mod sse;
 mod stdio;
 mod streams;
