@@ -35,7 +35,7 @@ mcp: ## MCP clients that others wrote, and the official conformance suite (npm, 
 	tests/mcp-clients/conformance target/debug/warren
 	tests/mcp-clients/run target/debug/warren
 
-dialects: ## clients of the systems whose dialects are spoken, unmodified (npm, pip)
+dialects: ## clients of other systems, unmodified, against a real daemon (pip)
 	cargo test --workspace --no-run
 	tests/dialects/run target/debug/warren
 

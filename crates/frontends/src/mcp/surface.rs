@@ -237,11 +237,11 @@ mod tests {
         let tool =
             Tool::new(crate::mcp::Toolset::Core, "shout", "Shout", "Say it louder.", Hints::READS, shout);
         let manner = Manner {
-            server: "shouter",
+            server: "shouts",
             instructions: Some("Shout."),
             prompts: &[],
             schemes: &[],
-            has_toolsets: false,
+            has_toolsets: true,
         };
         let plain = Surface::new(manner, Box::new(Plain), vec![tool]);
         let client = Client::new().await;

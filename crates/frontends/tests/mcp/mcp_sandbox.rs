@@ -9,7 +9,7 @@ use frontends::{
     dialects::MCP_SANDBOX,
     mcp::{HostPolicy, HostRoot, NATIVE, Settings},
 };
-use sandbox::KeySpec;
+use sandbox::{KeySpec, Namespace};
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Events, PUBLIC_URL, Server, Session, call, hello, posted, request};
@@ -23,19 +23,12 @@ async fn server() -> Server {
 }
 
 async fn key(server: &Server, label: &str) -> String {
-    let spec = KeySpec { label: Some(label.to_owned()), namespace: Some(Default::default()), ..no_limits() };
+    let spec = KeySpec {
+        label: Some(label.to_owned()),
+        namespace: Some(Namespace::default()),
+        ..KeySpec::default()
+    };
     server.engine.create_key(&Principal::operator("test"), spec).await.unwrap().secret
-}
-
-fn no_limits() -> KeySpec {
-    KeySpec {
-        label: None,
-        namespace: None,
-        expires_in: None,
-        max_sandboxes: None,
-        max_memory: None,
-        read_only: false,
-    }
 }
 
 /// What a tool answered, and whether that is a failure.

@@ -129,10 +129,8 @@ async fn register(
     let spec = KeySpec {
         label: Some(user.username.clone()),
         namespace: Some(namespace),
-        expires_in: None,
         max_sandboxes: Some(MAX_SANDBOXES),
-        max_memory: None,
-        read_only: false,
+        ..KeySpec::default()
     };
     let NewKey { key, secret } = front.mcp.engine().create_key(&who, spec).await?;
     Ok(Json(json!({

@@ -294,7 +294,7 @@ async fn names_paths_and_toolsets_are_completed() {
         let context = BTreeMap::from([("name".to_owned(), "db".to_owned())]);
         complete(call, reference, argument, value, &context).await.unwrap()
     };
-    let template = || Reference::Resource(templates()[1].uri_template.clone());
+    let template = || Reference::Resource(templates(crate::mcp::testing::native())[1].uri_template.clone());
     assert_eq!(ask_for(template(), "name", "web").await, ["web-1", "web-2"]);
     assert_eq!(ask_for(Reference::Prompt("debug-a-failure".into()), "sandbox", "d").await, ["db"]);
     assert_eq!(ask_for(Reference::Prompt("getting-started".into()), "toolset", "f").await, ["files"]);
