@@ -116,6 +116,10 @@ async fn a_user_has_three_sandboxes_and_nobody_elses() {
     assert!(first["user_id"].as_str().unwrap().starts_with("key-"), "{first:#}");
     let named = data(&alice, "create_sandbox", json!({ "name": "../../etc/passwd" })).await;
     assert_eq!(named["name"], "../../etc/passwd");
+    for name in [json!("x".repeat(1000)), json!("a\nb"), json!(7), json!(["x"])] {
+        let refused = error(&alice, "create_sandbox", json!({ "name": name })).await;
+        assert_eq!(refused["code"], "invalid_request", "{refused:#}");
+    }
     let third = data(&alice, "create_sandbox", json!({ "name": null })).await;
     assert_eq!(third["name"], "Sandbox 3");
 
@@ -235,6 +239,20 @@ async fn commands_are_read_by_a_shell() {
     assert_eq!(ran, json!({ "stdout": "/app/results\nxyz\n", "stderr": "oops\n", "exit_code": 3 }));
     let wrong = json!({ "sandbox_id": sandbox, "command": ["ls"] });
     assert_eq!(error(&session, "execute_terminal_command", wrong).await["code"], "invalid_request");
+}
+
+#[tokio::test]
+async fn nothing_runs_for_ever() {
+    let settings = Settings { default_timeout_ms: 1500, ..Settings::default() };
+    let server = Server::speaking(NATIVE, settings).await;
+    let session = server.begin_at(PATH, VERSION, "alice").await;
+    let sandbox = create(&session).await;
+    let ran = terminal(&session, &sandbox, "sleep 1000").await;
+    assert_ne!(ran["exit_code"], 0, "{ran:#}");
+    assert!(ran["stderr"].as_str().unwrap().contains("timed out"), "{ran:#}");
+    let ran = python(&session, &sandbox, "while True: pass").await;
+    assert_ne!(ran["exit_code"], 0, "{ran:#}");
+    assert!(ran["stderr"].as_str().unwrap().contains("timed out"), "{ran:#}");
 }
 
 /// In place of uv: makes what an installed package leaves behind, once it may.

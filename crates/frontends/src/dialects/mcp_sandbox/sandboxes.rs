@@ -114,6 +114,10 @@ pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult
     }
     let asked = arguments.name.filter(|name| !name.trim().is_empty());
     let name = asked.unwrap_or_else(|| format!("Sandbox {}", own.len() + 1));
+    if Label::new(NAME_LABEL, &name).is_err() {
+        return Err(Failure::invalid("the name is too long, or has control characters")
+            .with_hint("Give a short text, or none."));
+    }
     let made = user.engine.create_sandbox(user.who, spec(&user, &name)).await.map_err(words::failure)?;
     let created = Created { sandbox_id: made.id.to_string(), user_id: user.id(), name, status: "active" };
     Ok(Answer::new(created).warn_all(made.warnings))

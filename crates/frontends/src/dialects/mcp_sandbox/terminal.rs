@@ -1,6 +1,6 @@
 //! `execute_terminal_command`: a command line, read by a shell. Theirs is split into words and knows no pipes.
 
-use engine::{EntryBody, RunEnd, RunOptions, SandboxRef};
+use engine::{Entry, EntryBody, RunEnd, RunOptions, SandboxRef};
 use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -49,26 +49,51 @@ async fn run(call: &Call, arguments: Arguments) -> ToolResult<Ran> {
         engine.exec_ensuring_running(&call.who, &which, spec).await.map_err(words::failure)?;
     let options = RunOptions { limit, cancelled: Some(call.cancelled.clone()), ..RunOptions::default() };
     let mut run = engine.run_to_end(&call.who, &exec, options).await.map_err(words::failure)?;
-    let max_bytes = call.max_bytes(None);
-    let (mut stdout, mut stderr) = (Capture::new(max_bytes), Capture::new(max_bytes));
+    let mut printed = Printed::new(call.max_bytes(None));
     while let Some(entry) = run.next().await {
-        let entry = entry.map_err(words::failure)?;
-        match &entry.body {
-            EntryBody::Stdout(bytes) => stdout.push(entry.number, bytes),
-            EntryBody::Stderr(bytes) => stderr.push(entry.number, bytes),
-            _ => {}
+        printed.take(&entry);
+    }
+    match run.end().await.map_err(words::failure)? {
+        RunEnd::Cancelled(_) => Err(cancelled()),
+        end => Ok(printed.finish(end.outcome())),
+    }
+}
+
+/// What a command printed.
+struct Printed {
+    stdout: Capture,
+    stderr: Capture,
+    warnings: Vec<String>,
+}
+
+impl Printed {
+    fn new(max_bytes: usize) -> Self {
+        Self { stdout: Capture::new(max_bytes), stderr: Capture::new(max_bytes), warnings: Vec::new() }
+    }
+
+    fn take(&mut self, entry: &sandbox::Result<Entry>) {
+        match entry {
+            Ok(Entry { number, body, .. }) => match body {
+                EntryBody::Stdout(bytes) => self.stdout.push(*number, bytes),
+                EntryBody::Stderr(bytes) => self.stderr.push(*number, bytes),
+                EntryBody::Trimmed { .. } => {
+                    self.warnings.push("Output was dropped: the sandbox's log was full.".to_owned());
+                }
+                _ => {}
+            },
+            Err(error) => self.warnings.push(format!("could not read part of the output: {error}")),
         }
     }
-    let end = run.end().await.map_err(words::failure)?;
-    if let RunEnd::Cancelled(_) = end {
-        return Err(cancelled());
+
+    fn finish(self, outcome: Option<&ExecOutcome>) -> Answer<Ran> {
+        let stdout = self.stdout.finish("stdout", |_| String::new());
+        let mut stderr = self.stderr.finish("stderr", |_| String::new());
+        stderr.text.extend(unusual_end(outcome).map(|end| format!("{end}\n")));
+        let exit_code = outcome.map_or(UNKNOWN_END, |outcome| i32::from(outcome.exit_code()));
+        Answer::new(Ran { stdout: stdout.text, stderr: stderr.text, exit_code })
+            .warn_all(self.warnings)
+            .truncate([stdout.truncated, stderr.truncated].into_iter().flatten())
     }
-    let stdout = stdout.finish("stdout", |_| String::new());
-    let mut stderr = stderr.finish("stderr", |_| String::new());
-    stderr.text.push_str(&unusual_end(end.outcome()).map(|end| format!("{end}\n")).unwrap_or_default());
-    let exit_code = end.outcome().map_or(UNKNOWN_END, |outcome| i32::from(outcome.exit_code()));
-    let truncated = [stdout.truncated, stderr.truncated].into_iter().flatten();
-    Ok(Answer::new(Ran { stdout: stdout.text, stderr: stderr.text, exit_code }).truncate(truncated))
 }
 
 /// How something ended, where its exit code alone does not tell.
