@@ -3,12 +3,15 @@
 
 use std::{sync::OnceLock, time::Duration};
 
+use axum::http::Method;
 use engine::{LinkTarget, Principal};
 use libfuzzer_sys::fuzz_target;
 use warren_fuzz::Daemon;
 
 fn token(daemon: &Daemon) -> Option<String> {
     let who = Principal::operator("fuzzer");
+    let body = br#"{"name":"linked"}"#;
+    daemon.ask(Method::POST, "/v1/sandboxes", &[("content-type", "application/json")], body);
     let all = daemon.runtime.block_on(daemon.engine.sandboxes(&who, &Default::default())).ok()?;
     let sandbox = all.into_iter().next()?.id;
     let target = LinkTarget::File { path: "/etc/hostname".to_owned() };

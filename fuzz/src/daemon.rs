@@ -1,6 +1,4 @@
-//! The front ends over the engine and real sandboxes, asked without a socket.
-//!
-//! Whoever asks has a key: what an input makes up then reaches neither paths of this host nor other machines.
+//! The front ends over the engine, asked without a socket.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -21,32 +19,23 @@ use frontends::{
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
 use http_body_util::BodyExt as _;
-use sandbox::{KeySpec, SandboxSpec};
 use store::Store;
-use test_backend::TestBackend;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// The name of a sandbox that is always there at first.
-const KNOWN: &str = "known";
-/// The only registry that may be asked. Nobody listens there.
-const NO_REGISTRY: &str = "127.0.0.1:9";
+use crate::backend::RefusingBackend;
+
 /// Answers that never end (events, followed logs) are read for this long.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Sandboxes that inputs can make.
-const MAX_SANDBOXES: u32 = 16;
-
-/// Everybody is the holder of one key with access to every namespace, so that every request reaches the code behind the
-/// gate.
+/// Everybody is the operator, so that every request reaches the code behind the gate.
 #[derive(Debug)]
-struct Holder(Principal);
+struct Operator;
 
-impl Authenticate for Holder {
+impl Authenticate for Operator {
     fn authenticate<'a>(&'a self, _request: &'a Parts) -> BoxFuture<'a, sandbox::Result<Principal>> {
-        let who = self.0.clone();
-        async { Ok(who) }.boxed()
+        async { Ok(Principal::operator("fuzzer")) }.boxed()
     }
 }
 
@@ -75,20 +64,15 @@ impl Daemon {
         let home = tempfile::tempdir().expect("a temporary directory");
         let (engine, app) = runtime.block_on(async {
             let store = Store::open(home.path()).expect("a database");
-            let registries = Some(vec![NO_REGISTRY.to_owned()]);
-            let images = Some(images::Options { registries, ..images::Options::default() });
+            let images = Some(images::Options::default());
             let config = EngineConfig { images, ..EngineConfig::new(home.path()) };
-            let backend = TestBackend::in_home(home.path());
-            let engine = Engine::open(config, store, backend.for_engine()).await.expect("an engine");
-            backend.end_at_exit();
-            let who = holder(&engine).await.expect("a key");
-            engine.create_sandbox(&who, known()).await.expect("a sandbox");
+            let engine = Engine::open(config, store, Arc::new(RefusingBackend)).await.expect("an engine");
             let (stop, activity) = (CancellationToken::new(), Activity::default());
             let api = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
             let mcp = Mcp::new(engine.clone(), Settings::default());
             let tools = mcp::router(&mcp, NATIVE, dialects::ALL, &stop, &activity);
-            let routes = api.merge(tools).merge(dialects::routes(&mcp));
-            let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(Holder(who))));
+            let tools = tools.merge(dialects::routes(&mcp, NATIVE));
+            let app = http::app(api.merge(tools), Gate::unix(engine.clone(), Arc::new(Operator)));
             (engine, app)
         });
         Self { engine, runtime, app, _home: home }
@@ -113,14 +97,4 @@ impl Daemon {
             }
         });
     }
-}
-
-async fn holder(engine: &Engine) -> sandbox::Result<Principal> {
-    let spec = KeySpec { max_sandboxes: Some(MAX_SANDBOXES), ..KeySpec::default() };
-    let made = engine.create_key(&Principal::operator("fuzzer"), spec).await?;
-    engine.authenticate_key(&made.secret).await
-}
-
-fn known() -> SandboxSpec {
-    SandboxSpec { name: KNOWN.parse().ok(), ..SandboxSpec::default() }
 }

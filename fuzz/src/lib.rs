@@ -1,6 +1,7 @@
 //! What the fuzz targets share: hostile archives, a directory with a canary beside it, and a daemon without a socket.
 
 mod archive;
+mod backend;
 mod daemon;
 
 pub use archive::{END_BYTES, Member, files, tar};

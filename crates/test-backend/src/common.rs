@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::{Mutex, OnceLock},
+    sync::OnceLock,
     thread,
     time::{Duration, Instant},
 };
@@ -12,10 +12,7 @@ use backends::namespace::{Directories, NamespaceBackend};
 use sandbox::{Backend as _, BackendError, Capabilities};
 use tokio::sync::RwLock;
 
-use crate::{
-    TestBackend, lock,
-    place::{LOOK_AGAIN, end, wait_for},
-};
+use crate::place::{LOOK_AGAIN, end, wait_for};
 
 /// How long the layer may take: it has thousands of files, and others may be busy with the disk.
 const LAYER_TIME: Duration = Duration::from_secs(180);
@@ -72,16 +69,8 @@ fn wait_for_layer(layers: &Path) -> io::Result<()> {
     }
 }
 
-/// What is ended with the program.
-static KEPT: Mutex<Vec<TestBackend>> = Mutex::new(Vec::new());
-
-pub(crate) fn keep_until_exit(backend: TestBackend) {
-    lock(&KEPT).push(backend);
-}
-
 /// At the end of the program.
 pub(crate) fn clear_away() {
-    lock(&KEPT).clear();
     if let Some(Ok(common)) = COMMON.get() {
         drop(fs::remove_dir_all(&common.directory));
     }

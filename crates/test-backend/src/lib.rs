@@ -89,11 +89,6 @@ impl TestBackend {
         Arc::new(Self { shared: Arc::clone(&self.shared), _ends_everything: None })
     }
 
-    /// Ends everything when the process exits, for a program whose own value for it is never dropped.
-    pub fn end_at_exit(self) {
-        common::keep_until_exit(self);
-    }
-
     /// What `probe` answers from now on, instead of the truth.
     pub fn set_capabilities(&self, capabilities: Capabilities) {
         *lock(&self.shared.capabilities) = Some(capabilities);

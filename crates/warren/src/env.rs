@@ -17,6 +17,10 @@ pub(crate) const LISTEN: &str = "WARREN_LISTEN";
 pub(crate) const LOG: &str = "WARREN_LOG";
 pub(crate) const NAMESPACE: &str = "WARREN_NAMESPACE";
 
+/// Those of mcp-sandbox, for a daemon that speaks its dialect.
+pub(crate) const APP_HOST: &str = "APP_HOST";
+pub(crate) const APP_PORT: &str = "APP_PORT";
+
 pub(crate) const MCP_TOOLSETS: &str = "WARREN_MCP_TOOLSETS";
 
 pub(crate) const VARIABLES: &[Variable] = &[
@@ -37,6 +41,15 @@ pub(crate) const VARIABLES: &[Variable] = &[
     Variable {
         name: LISTEN,
         purpose: "TCP address of the daemon, or none. Default: 127.0.0.1:5555; none if a command starts the daemon.",
+    },
+    Variable {
+        name: APP_HOST,
+        purpose: "With `serve --dialect mcp-sandbox`: the IP address to listen on, where WARREN_LISTEN is not set. \
+                  Default: 127.0.0.1.",
+    },
+    Variable {
+        name: APP_PORT,
+        purpose: "With `serve --dialect mcp-sandbox`: the port to listen on, where WARREN_LISTEN is not set. Default: 8181.",
     },
     Variable {
         name: IDLE_EXIT,

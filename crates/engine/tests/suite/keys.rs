@@ -33,6 +33,7 @@ async fn a_key_says_who_its_holder_is_and_how_far_it_may_go() {
         max_sandboxes: Some(3),
         max_memory: Some(ByteSize::gib(2)),
         read_only: true,
+        format: sandbox::KeyFormat::Warren,
     };
     let made = world.engine.create_key(&world.who, spec).await.unwrap();
     let who = world.engine.authenticate_key(&made.secret).await.unwrap();

@@ -20,9 +20,13 @@ use tokio::runtime::Handle;
 use super::error::Failure;
 use crate::links;
 
-/// Where version 1 of the REST API lives, and microsandbox's routes. What is elsewhere is MCP, whose tools write down
-/// their own calls.
-const REST_PATHS: [&str; 2] = ["/v1/", "/api/v1/"];
+/// Where MCP is spoken: tools write down their own calls. What is elsewhere is REST, our own or a dialect's.
+const MCP_PATHS: [&str; 3] = ["/mcp", "/sse", "/messages"];
+
+fn is_mcp(path: &str) -> bool {
+    let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
+    MCP_PATHS.iter().any(|known| path.strip_prefix(known).is_some_and(below))
+}
 
 /// Told by the layer that finds out who asks; empty while nobody has.
 #[derive(Debug, Clone, Default)]
@@ -95,7 +99,7 @@ pub(super) async fn audit(State(engine): State<Engine>, mut request: Request, ne
 }
 
 async fn describe(request: &mut Request) -> CallRecord {
-    let is_rest = REST_PATHS.iter().any(|path| request.uri().path().starts_with(path));
+    let is_mcp = is_mcp(request.uri().path());
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let shown = route.as_deref().unwrap_or_else(|| links::shown_path(request.uri().path()));
     let action = format!("{} {}", request.method(), shown);
@@ -105,7 +109,7 @@ async fn describe(request: &mut Request) -> CallRecord {
     });
     let client = request.headers().get(USER_AGENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     CallRecord {
-        frontend: if is_rest { Frontend::Rest } else { Frontend::Mcp },
+        frontend: if is_mcp { Frontend::Mcp } else { Frontend::Rest },
         action,
         sandbox,
         namespace: named_namespace(request),

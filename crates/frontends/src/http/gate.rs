@@ -20,7 +20,7 @@ use super::{
     auth::{Authenticate, Peer},
     error::Refusal,
     hosts::Hosts,
-    key_auth::{QueryKey, without_key},
+    key_auth::{KEY_HEADER, QueryKey, without_key},
     limits::{Limits, StreamLease, key_ended},
 };
 use crate::links::{self, BaseUrl};
@@ -107,8 +107,9 @@ fn is_open(request: &Parts) -> bool {
 }
 
 fn shows_key(request: &Parts) -> bool {
-    let has = |name| request.headers.contains_key(name);
-    has(AUTHORIZATION) || has(PROXY_AUTHORIZATION) || without_key(&request.uri).is_some()
+    let has = |name: &str| request.headers.contains_key(name);
+    [AUTHORIZATION.as_str(), PROXY_AUTHORIZATION.as_str(), KEY_HEADER].into_iter().any(has)
+        || without_key(&request.uri).is_some()
 }
 
 /// The order in which a request is looked at: cheap and harmless first, nothing of it before the answer to who asks.
@@ -151,6 +152,7 @@ pub(super) async fn pass(
     // Nothing behind this line needs the key, so nothing there can tell it.
     parts.headers.remove(AUTHORIZATION);
     parts.headers.remove(PROXY_AUTHORIZATION);
+    parts.headers.remove(KEY_HEADER);
     parts.extensions.insert(who.clone());
     if let Some(base) = gate.hosts().and_then(|hosts| base_of(hosts, &parts)) {
         parts.extensions.insert(base);

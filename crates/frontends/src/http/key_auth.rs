@@ -1,5 +1,4 @@
-//! Keys: in the `Authorization` header, or in the query for clients that can send no header. Clients of microsandbox
-//! have further ways.
+//! Keys: in a header, or in the query for clients that can send no header. Clients of microsandbox have further ways.
 
 use std::fmt;
 
@@ -21,8 +20,10 @@ use super::auth::Authenticate;
 /// Name of the parameter in the query.
 const PARAMETER: &str = "api_key";
 const SCHEME: &str = "bearer";
+/// What clients of other systems send in place of `Authorization`.
+pub(super) const KEY_HEADER: &str = "x-api-key";
 
-/// TCP's way: whoever comes brings a key, as `Authorization: Bearer <key>` or as `?api_key=<key>`.
+/// Authenticates TCP callers by key: `Authorization: Bearer <key>`, `X-API-Key: <key>` or `?api_key=<key>`.
 #[derive(Debug, Clone)]
 pub struct KeyAuth {
     engine: Engine,
@@ -62,6 +63,10 @@ fn secret_of(headers: &HeaderMap, uri: &Uri) -> Result<String> {
             _ => return Err(malformed()),
         };
         secrets.push(secret.to_owned());
+    }
+    for value in headers.get_all(KEY_HEADER) {
+        let secret = value.to_str().map_err(|_not_text| malformed())?;
+        secrets.push(secret.trim().to_owned());
     }
     secrets.dedup();
     match <[String; 1]>::try_from(secrets) {
@@ -133,6 +138,15 @@ pub(super) fn without_key(uri: &Uri) -> Option<Uri> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_systems_send_a_header_of_their_own() {
+        let mut headers = HeaderMap::new();
+        headers.insert(KEY_HEADER, "abc".parse().unwrap());
+        assert_eq!(secret_of(&headers, &"/".parse().unwrap()).unwrap(), "abc");
+        headers.insert(AUTHORIZATION, "Bearer other".parse().unwrap());
+        assert!(secret_of(&headers, &"/".parse().unwrap()).is_err());
+    }
 
     fn secret(target: &str, headers: &[&str]) -> Result<String, String> {
         let mut map = HeaderMap::new();

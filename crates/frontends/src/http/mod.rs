@@ -28,7 +28,7 @@ pub use axum::Router;
 
 pub(crate) use self::{
     audit::About,
-    error::{ApiError, ApiResult, Refusal, body as error_body, chain},
+    error::{ApiError, ApiResult, Refusal, body as error_body, chain, hint as error_hint, http_status},
     foreign::numbered,
     key_auth::QueryKey,
     limits::{StreamLease, StreamPlace},

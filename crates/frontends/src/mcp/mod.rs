@@ -58,18 +58,21 @@ pub use self::{
     settings::Settings,
     toolset::{Toolset, Toolsets},
 };
-// What nearly every tool needs.
-pub(crate) use self::tool::Tool;
+// What nearly every tool needs, also those of dialects.
+pub(crate) use self::{
+    call::Call,
+    envelope::{Answer, Failure, Part, ToolResult},
+    octets::from_base64,
+    schema::{JsonObject, Nullable},
+    tool::{Hints, Tool},
+};
 use self::{call::Progress, envelope::Truncated, schema::Native};
 use self::{tools::Sessions, turns::Turns};
 // What dialects are made of.
 pub(crate) use self::{
-    call::Call,
-    envelope::{Answer, Envelope, Failure, ToolResult},
+    envelope::Envelope,
     prompts::{Prompt, Values},
-    schema::{JsonObject, Nullable},
     surface::{Form, Manner, Reply, Surface},
-    tool::Hints,
     tools::{Followed, all as native_tools, create, while_running},
 };
 pub use crate::hostfs::{HostPolicy, HostRoot};

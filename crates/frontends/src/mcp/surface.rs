@@ -165,9 +165,10 @@ impl Surface {
     fn no_such_tool(&self, name: &str) -> Failure {
         let shown: String = name.chars().take(64).collect();
         let failure = Failure::from(Error::new(ErrorKind::NotFound, format!("no tool {shown:?}")));
+        let lister = if self.manner.has_toolsets { "toolset_list" } else { "tools/list" };
         failure.with_hint(match nearest(name, self.tools().map(|tool| tool.name)) {
-            Some(known) => format!("Did you mean {known}? toolset_list shows every tool."),
-            None => "Call toolset_list to see every tool.".to_owned(),
+            Some(known) => format!("Did you mean {known}? {lister} shows every tool."),
+            None => format!("Call {lister} to see every tool."),
         })
     }
 }

@@ -61,7 +61,7 @@ impl Server {
         };
         let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
         let mcp = Mcp::new(engine.clone(), Settings::default());
-        let routes = routes.merge(dialects::routes(&mcp));
+        let routes = routes.merge(dialects::routes(&mcp, frontends::mcp::NATIVE));
         let gate = Gate::tcp(engine.clone(), auth, setup.hosts, Arc::new(Limits::new(setup.limits)));
         let app = http::app(routes, gate);
         let grace = Duration::from_secs(1);

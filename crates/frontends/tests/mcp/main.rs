@@ -8,6 +8,7 @@
 
 mod dialects;
 mod http;
+mod mcp_sandbox;
 mod microsandbox;
 mod sse;
 mod stdio;

@@ -8,14 +8,17 @@ use axum::{
     http::{HeaderMap, Request, StatusCode, request::Parts},
     response::Response,
 };
-use engine::{Engine, EngineConfig, Principal};
+use engine::{Engine, EngineConfig, PackageGateway, PortStream, Principal};
 use frontends::{
     dialects::{self, ALL},
     http::{self, Activity, Authenticate, Gate, Peer},
-    mcp::{self, Mcp, NATIVE, Settings},
+    links::{LinkSettings, Links},
+    mcp::{self, Dialect, Mcp, NATIVE, Settings},
+    rest::{self, Rest},
 };
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use http_body_util::BodyExt;
+use sandbox::{PackageManager, SandboxId};
 use serde_json::{Value, json};
 use store::Store;
 use test_backend::TestBackend;
@@ -56,6 +59,27 @@ impl Authenticate for Believes {
     }
 }
 
+/// Where links of a server begin that has some.
+pub(crate) const PUBLIC_URL: &str = "http://warren.test";
+
+/// Answers no request: the package managers of these tests ask for nothing.
+#[derive(Debug)]
+struct NoIndex;
+
+impl PackageGateway for NoIndex {
+    fn open(&self) -> sandbox::Result<()> {
+        Ok(())
+    }
+
+    fn serve(&self, _: PortStream, _: PackageManager, _: &SandboxId) -> BoxFuture<'static, ()> {
+        std::future::ready(()).boxed()
+    }
+
+    fn apt_sources(&self, _: &str) -> sandbox::Result<String> {
+        Ok(String::new())
+    }
+}
+
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("in time")
 }
@@ -72,7 +96,26 @@ impl Server {
         let engine = Engine::open(EngineConfig::new(home.path()), store, backend.for_engine()).await.unwrap();
         let (stop, activity) = (CancellationToken::new(), Activity::default());
         let mcp = Mcp::new(engine.clone(), settings);
-        let routes = mcp::router(&mcp, NATIVE, ALL, &stop, &activity).merge(dialects::routes(&mcp));
+        let routes = mcp::router(&mcp, NATIVE, ALL, &stop, &activity).merge(dialects::routes(&mcp, NATIVE));
+        let believes = Believes { engine: engine.clone() };
+        let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(believes)));
+        Self { engine, app, stop, activity, _backend: backend, home }
+    }
+
+    /// With everything that a daemon serves which speaks this dialect: links and packages too.
+    pub(crate) async fn speaking(plain: Dialect, settings: Settings) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let backend = TestBackend::new();
+        let config = EngineConfig { packages: Some(Arc::new(NoIndex)), ..EngineConfig::new(home.path()) };
+        let engine = Engine::open(config, store, backend.for_engine()).await.unwrap();
+        let (stop, activity) = (CancellationToken::new(), Activity::default());
+        let public = Some(PUBLIC_URL.parse().unwrap());
+        let links = Links::new(engine.clone(), LinkSettings { public, ..LinkSettings::default() });
+        let mcp = Mcp::with_links(engine.clone(), settings, links);
+        let routes = mcp::router(&mcp, plain, ALL, &stop, &activity)
+            .merge(dialects::routes(&mcp, plain))
+            .merge(rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone())));
         let believes = Believes { engine: engine.clone() };
         let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(believes)));
         Self { engine, app, stop, activity, _backend: backend, home }

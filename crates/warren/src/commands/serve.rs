@@ -8,11 +8,13 @@ use frontends::{
     mcp::{Dialect, NATIVE, Settings},
 };
 
+use sandbox::Result;
+
 use super::Context;
 use crate::{
     arguments,
     config::Config,
-    daemon::{self, Listen, McpProfile, NetworkOptions, ServeOptions, TlsFiles},
+    daemon::{self, Listen, McpProfile, NetworkOptions, ServeOptions, TlsFiles, dialect_address},
     error::CommandResult,
     mcp::{self, McpArgs},
 };
@@ -30,7 +32,8 @@ const MAX_STREAMS: u64 = 1024;
   warren serve
   warren serve --dev
   warren serve --listen 0.0.0.0:5555 --tls-cert cert.pem --tls-key key.pem
-  warren serve --home /tmp/try --log debug")]
+  warren serve --home /tmp/try --log debug
+  warren serve --dialect mcp-sandbox")]
 pub(crate) struct Args {
     /// Also offer the back end `process`: NO ISOLATION, its sandboxes can do everything the daemon's user can
     #[arg(long)]
@@ -38,7 +41,8 @@ pub(crate) struct Args {
     /// Configuration file [env: WARREN_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// TCP address, with port 0 for any free port, or none [default: 127.0.0.1:5555] [env: WARREN_LISTEN]
+    /// TCP address, with port 0 for any free port, or none [default: 127.0.0.1:5555; with --dialect mcp-sandbox
+    /// APP_HOST and APP_PORT, or 127.0.0.1:8181] [env: WARREN_LISTEN]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Listen>,
     /// Require no key on TCP: everyone on this machine can do everything. Loopback addresses only
@@ -106,15 +110,19 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
         mcp_profile: args.mcp_profile,
         dialect: args.dialect,
         takes_over: args.take_over,
-        network: network(args),
+        network: network(args)?,
         links: LinkSettings { ttl: args.link_ttl, public: args.public_url.clone(), listener: None },
     })
 }
 
-fn network(args: &Args) -> NetworkOptions {
+fn network(args: &Args) -> Result<NetworkOptions> {
     let tls = args.tls_cert.clone().zip(args.tls_key.clone());
-    NetworkOptions {
+    Ok(NetworkOptions {
         listen: args.listen,
+        dialect_address: match args.listen {
+            Some(_) => None,
+            None => dialect_address::of(args.dialect)?,
+        },
         is_dev: args.dev,
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
         allowed_hosts: args.allowed_hosts.clone(),
@@ -123,5 +131,5 @@ fn network(args: &Args) -> NetworkOptions {
             requests_per_second: (args.rate_limit > 0).then_some(args.rate_limit),
             streams_per_principal: usize::try_from(args.max_streams).unwrap_or(usize::MAX),
         },
-    }
+    })
 }

@@ -6,6 +6,7 @@
 
 mod backend;
 mod descriptors;
+pub(crate) mod dialect_address;
 mod idle;
 mod lock;
 mod log;
@@ -160,7 +161,7 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let mcp = Mcp::with_links(engine.clone(), options.mcp.clone(), links);
     let mcp_routes = mcp_routes(options.mcp_profile, options.dialect, &mcp, &activity, &stop);
     let routes = routes.merge(mcp_routes.inspect_err(|_refused| socket.remove())?);
-    let routes = routes.merge(dialects::routes(&mcp));
+    let routes = routes.merge(dialects::routes(&mcp, options.dialect));
     let owner = rustix::process::geteuid().as_raw();
     let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));
     // Removed first: the next command then finds no daemon and starts a new one, which waits for the lock.

@@ -66,6 +66,8 @@ pub(crate) struct TlsFiles {
 pub(crate) struct NetworkOptions {
     /// If absent, the variable or the default decides.
     pub(crate) listen: Option<Listen>,
+    /// The default of the dialect that the daemon speaks, where that has its own.
+    pub(crate) dialect_address: Option<SocketAddr>,
     pub(crate) is_dev: bool,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) allowed_hosts: Vec<Authority>,
@@ -87,7 +89,8 @@ impl Plan {
     /// None if the daemon does not listen on TCP. A daemon that a command started listens only if told to.
     pub(super) fn new(options: &NetworkOptions, is_detached: bool) -> Result<Option<Self>> {
         let of_variable = env::text(env::LISTEN).map(|text| text.parse()).transpose().map_err(of_variable)?;
-        let unasked = if is_detached { Listen::Nowhere } else { Listen::At(DEFAULT_ADDRESS) };
+        let default = options.dialect_address.unwrap_or(DEFAULT_ADDRESS);
+        let unasked = if is_detached { Listen::Nowhere } else { Listen::At(default) };
         let address = match options.listen.or(of_variable).unwrap_or(unasked) {
             Listen::At(address) => address,
             Listen::Nowhere if options.is_dev || options.tls.is_some() => return Err(needs_address()),
@@ -288,6 +291,7 @@ mod tests {
     fn options(listen: &str) -> NetworkOptions {
         NetworkOptions {
             listen: Some(listen.parse().unwrap()),
+            dialect_address: None,
             is_dev: false,
             tls: None,
             allowed_hosts: Vec::new(),
@@ -306,6 +310,17 @@ mod tests {
             let error = wrong.parse::<Listen>().unwrap_err();
             assert!(error.to_string().contains(&format!("{wrong:?}")), "{error}");
         }
+    }
+
+    #[test]
+    fn a_dialect_has_an_address_of_its_own_unless_told_otherwise() {
+        let own = "127.0.0.1:8181".parse().unwrap();
+        let plan = |listen| {
+            let options = NetworkOptions { listen, dialect_address: Some(own), ..options("none") };
+            Plan::new(&options, false).unwrap().unwrap().address
+        };
+        assert_eq!(plan(None), own);
+        assert_eq!(plan(Some("127.0.0.1:0".parse().unwrap())), "127.0.0.1:0".parse().unwrap());
     }
 
     #[test]

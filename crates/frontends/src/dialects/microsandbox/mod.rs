@@ -107,7 +107,8 @@ mod tests {
             let mut named: Vec<_> =
                 schema["required"].as_array().unwrap().iter().filter_map(|name| name.as_str()).collect();
             let mut required = required.to_vec();
-            (named.sort_unstable(), required.sort_unstable());
+            named.sort_unstable();
+            required.sort_unstable();
             assert_eq!(named, required, "{tool}");
         }
     }

@@ -66,11 +66,11 @@ async fn answer(
 ) -> Response {
     let body = match body {
         Ok(body) => body,
-        Err(rejection) => return (rejection.status(), Json(refusal(&rejection.body_text()))).into_response(),
+        Err(rejection) => return refusal(rejection.status(), &rejection.body_text()).into_response(),
     };
     let request = match Request::read(&body) {
         Ok(request) => request,
-        Err(response) => return response,
+        Err(wrong) => return wrong.into_response(),
     };
     let call = Call::alone(rpc.mcp, Arc::clone(LazyLock::force(&rpc.surface)), who, base.map(|base| base.0));
     let about = Extension(request.about());
@@ -105,7 +105,7 @@ struct Request {
 }
 
 impl Request {
-    fn read(body: &[u8]) -> Result<Self, Response> {
+    fn read(body: &[u8]) -> Result<Self, Wrong> {
         let bad = StatusCode::BAD_REQUEST;
         let message: Value = serde_json::from_slice(body)
             .map_err(|error| wrong(bad, &Value::Null, PARSE_ERROR, &format!("Parse error: {error}")))?;
@@ -124,7 +124,7 @@ impl Request {
         let params = match message.get("params") {
             None | Some(Value::Null) => JsonObject::new(),
             Some(Value::Object(params)) => params.clone(),
-            Some(_) => return Err((bad, Json(refusal("params must be an object"))).into_response()),
+            Some(_) => return Err(refusal(bad, "params must be an object")),
         };
         Ok(Self { id, method, tool, params })
     }
@@ -141,13 +141,22 @@ impl Request {
     }
 }
 
-fn wrong(status: StatusCode, id: &Value, code: i32, message: &str) -> Response {
-    let error = json!({ "code": code, "message": message });
-    (status, Json(json!({ "jsonrpc": "2.0", "id": id, "error": error }))).into_response()
+/// Why a message is no request.
+struct Wrong(StatusCode, Value);
+
+impl IntoResponse for Wrong {
+    fn into_response(self) -> Response {
+        (self.0, Json(self.1)).into_response()
+    }
 }
 
-fn refusal(message: &str) -> Value {
-    numbered(ErrorKind::InvalidRequest, message, true).1
+fn wrong(status: StatusCode, id: &Value, code: i32, message: &str) -> Wrong {
+    let error = json!({ "code": code, "message": message });
+    Wrong(status, json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+}
+
+fn refusal(status: StatusCode, message: &str) -> Wrong {
+    Wrong(status, numbered(ErrorKind::InvalidRequest, message, true).1)
 }
 
 fn failed(failure: &Failure) -> Response {

@@ -165,7 +165,8 @@ struct Asked {
 
 impl Asked {
     fn new(tool: &str, arguments: Option<&JsonObject>) -> Self {
-        let named = ["name", "sandbox"].into_iter().find_map(|key| arguments?.get(key)?.as_str());
+        let named =
+            ["name", "sandbox", "sandbox_id"].into_iter().find_map(|key| arguments?.get(key)?.as_str());
         Self { tool: tool.to_owned(), sandbox: named.map(str::to_owned), began: Instant::now() }
     }
 }
