@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use bytes::BytesMut;
 use guest_protocol::{Decoder, Failure, FailureKind, Frame, FrameKind, Hello, Request, encode};
 use sandbox::{
-    Backend, BackendError, BackendKind, BackendVolumes, ByteSize, Capabilities, GuestStream, Instance, Isolation,
-    SandboxId, SandboxPlan, Usage, VolumeId, VolumeKind, VolumeStorage, Walls,
+    Backend, BackendError, BackendKind, BackendVolumes, ByteSize, Capabilities, GuestStream, Instance,
+    Isolation, SandboxId, SandboxPlan, Usage, VolumeId, VolumeKind, VolumeStorage, Walls,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio_util::sync::CancellationToken;
@@ -40,7 +40,11 @@ impl Backend for RefusingBackend {
         Ok(None)
     }
 
-    async fn sweep(&self, _alive: &[SandboxId], _known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
+    async fn sweep(
+        &self,
+        _alive: &[SandboxId],
+        _known: &[SandboxId],
+    ) -> Result<Vec<SandboxId>, BackendError> {
         Ok(Vec::new())
     }
 

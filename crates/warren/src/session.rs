@@ -255,7 +255,7 @@ fn read_stdin(watch_keys: bool, leave: Arc<Notify>) -> mpsc::Receiver<io::Result
                 Some(Typed::Pass(bytes)) => Bytes::from(bytes),
                 Some(Typed::Detach(_)) => {
                     leave.notify_one();
-                    // Dropped, it would end the stream, and with it the stdin of a command that is to go on.
+                    // Dropping it would end the stream, which closes the command's stdin.
                     std::mem::forget(sender);
                     return;
                 }

@@ -313,7 +313,7 @@ fn a_connection_keeps_an_idle_daemon() {
         let stream = TcpStream::connect(url.strip_prefix("http://")?).ok()?;
         Some((daemon, stream))
     };
-    // On a busy machine a daemon may have left before the connection came. Not every one does.
+    // A busy machine may need longer to connect than an idle daemon waits; so it is tried again.
     let kept = |(daemon, _): &(Daemon, TcpStream)| !daemon.ends_within(Duration::from_secs(1));
     let (daemon, stream) = (0..20).find_map(|_| connect().filter(kept)).unwrap();
     drop(stream);
