@@ -106,8 +106,9 @@ fn tell(context: &Context, pruned: &Pruned) -> CommandResult<()> {
 async fn sandboxes(client: &Client, pruned: &mut Pruned) -> CommandResult<()> {
     let stopped = [("state".to_owned(), SandboxState::Stopped.as_str().to_owned())];
     for sandbox in client.list(&stopped).await? {
-        client.remove(sandbox.id.as_str(), false).await?;
-        pruned.sandboxes.push(sandbox.name.to_string());
+        if is_removed(client.remove(sandbox.id.as_str(), false).await)? {
+            pruned.sandboxes.push(sandbox.name.to_string());
+        }
     }
     Ok(())
 }
@@ -121,8 +122,10 @@ async fn snapshots(client: &Client, pruned: &mut Pruned) -> CommandResult<()> {
             return Ok(());
         }
         for snapshot in unused {
-            client.remove_snapshot(snapshot.id.as_str(), false).await?;
-            pruned.snapshots.push(snapshot.name.map_or(snapshot.digest, |name| name.to_string()));
+            // One without a name goes by itself with the last that needs it.
+            if is_removed(client.remove_snapshot(snapshot.id.as_str(), false).await)? {
+                pruned.snapshots.push(snapshot.name.map_or(snapshot.digest, |name| name.to_string()));
+            }
         }
     }
 }
@@ -131,18 +134,23 @@ async fn volumes(client: &Client, pruned: &mut Pruned) -> CommandResult<()> {
     let mut unused = client.volumes().await?;
     unused.retain(|volume| volume.used_by.is_empty());
     for volume in &unused {
-        client.remove_volume_of(volume).await?;
-        pruned.volumes.push(volume.name.to_string());
+        if is_removed(client.remove_volume_of(volume).await)? {
+            pruned.volumes.push(volume.name.to_string());
+        }
     }
     Ok(())
 }
 
 async fn images(client: &Client, pruned: &mut Pruned) -> CommandResult<()> {
-    let freed = match client.prune_images().await {
-        // A daemon without an image store has no images to remove.
-        Err(error) if error.kind() == Some(ErrorKind::Unsupported) => return Ok(()),
-        freed => freed?,
-    };
+    let freed = client.prune_images().await?;
     (pruned.images, pruned.image_bytes) = (freed.images, freed.bytes);
     Ok(())
+}
+
+/// False for what was gone already.
+fn is_removed<T>(removal: CommandResult<T>) -> CommandResult<bool> {
+    match removal {
+        Err(error) if error.kind() == Some(ErrorKind::NotFound) => Ok(false),
+        removed => removed.map(|_| true),
+    }
 }

@@ -150,7 +150,7 @@ fn the_flags_decide_what_a_key_may() {
     assert_eq!(made["key"]["namespace"], "green");
     let made = of("green", &["key", "create", "--json", "--all-namespaces"]).expect(0).json();
     assert!(made["key"]["namespace"].is_null(), "{made}");
-    assert_eq!(listed(&world, &["key", "list", "--json"]).len(), 5);
+    assert_eq!(listed(&world, &["key", "list", "--json"]).len(), 6);
 
     for (args, code, named) in [
         (&["key", "create", "--all-namespaces", "--namespace", "blue"][..], 2, "--all-namespaces"),
