@@ -119,7 +119,10 @@ impl World {
         for path in [self.place.path(), &self.home()] {
             std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
         }
-        fs::copy(env!("CARGO_BIN_EXE_warren"), self.binary()).unwrap();
+        // By another process: a child that another test starts meanwhile would inherit our descriptor, and a file that is
+        // open for writing cannot be run.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_warren")).arg(self.binary()).status();
+        assert!(copied.unwrap().success());
     }
 
     fn binary(&self) -> PathBuf {

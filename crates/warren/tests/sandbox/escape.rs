@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{
     crashes,
-    harness::{Daemon, is_root},
+    harness::{Daemon, copy_program, is_root},
 };
 
 /// Runs a piece of Python in the sandbox; what it prints is the answer.
@@ -459,7 +459,7 @@ fn a_program_that_was_replaced_runs_from_a_sealed_copy() {
     for daemon in [Some(Daemon::of_own_binary()), Daemon::of_ordinary_user()].into_iter().flatten() {
         let program = fs::read_link(format!("/proc/{}/exe", daemon.pid())).unwrap();
         let new = program.with_extension("new");
-        fs::copy(&program, &new).unwrap();
+        copy_program(&program, &new);
         fs::rename(new, &program).unwrap();
         let spawner = rustix::process::Pid::from_raw(crashes::spawner_of(&daemon)).unwrap();
         rustix::process::kill_process(spawner, rustix::process::Signal::KILL).unwrap();

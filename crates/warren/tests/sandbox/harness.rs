@@ -67,7 +67,7 @@ impl Daemon {
 
     fn copy_binary(&mut self) -> PathBuf {
         let binary = self.directory.path().join("warren");
-        fs::copy(warren(), &binary).unwrap();
+        copy_program(&warren(), &binary);
         self.own_binary = Some(binary.clone());
         binary
     }
@@ -313,4 +313,10 @@ pub(crate) fn host_file(directory: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     let path = directory.join(name);
     fs::File::create(&path).unwrap().write_all(bytes).unwrap();
     path
+}
+
+/// Copies a program by another process. A child that another test starts meanwhile would inherit our descriptor, and
+/// a file that is open for writing cannot be run.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
