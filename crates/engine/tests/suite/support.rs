@@ -156,16 +156,7 @@ impl World {
 
     /// Has a program inside send back what comes to a port.
     pub(crate) async fn serve_echo(&self, which: &SandboxRef, port: u16) {
-        let server = format!(
-            "import socket\n\
-             server = socket.create_server(('127.0.0.1', {port}))\n\
-             print('ready', flush=True)\n\
-             while True:\n    \
-                 client, _ = server.accept()\n    \
-                 while data := client.recv(65536): client.sendall(data)\n    \
-                 client.close()\n"
-        );
-        let spec = ExecSpec::argv(["python3", "-c", &server]);
+        let spec = ExecSpec::argv(test_backend::echo_server(port));
         let exec = self.engine.exec(&self.who, which, spec).await.unwrap();
         self.printed(which, &exec.id, "ready").await;
     }

@@ -1,18 +1,16 @@
 //! `sandbox_run_code`: one interpreter for each sandbox and language, which keeps its variables.
 
-use engine::{RunEnd, RunOptions};
 use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, KillReason, Language};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    command::{cancelled, overdue, seconds},
-    lines::{Line, Lines, Stream},
+    lines::{Line, Stream},
     target::Target,
 };
 use crate::{
     code::language,
-    mcp::{Answer, Call, Failure, Followed, ToolResult, while_running},
+    mcp::{Answer, Call, Failure, ToolResult},
 };
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -41,21 +39,10 @@ pub(super) async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
     let target = Target::new(&call, &arguments.sandbox, &arguments.namespace)?;
     let (call, which) = (&target.call, &target.which);
     let language = language_of(&arguments.language)?;
-    let limit = seconds(call, arguments.timeout);
+    let limit = target.time_limit(arguments.timeout);
     let cell = CellSpec { language, context: None, code: arguments.code };
-    let spec = ExecSpec { timeout: Some(limit), cell: Some(cell), ..ExecSpec::default() };
-    spec.check().map_err(Error::from)?;
-    let exec = call.engine().exec(&call.who, which, spec).await?;
-    let cancel = Some(call.cancelled.clone());
-    let options = RunOptions { limit: Some(limit), cancelled: cancel, ..RunOptions::default() };
-    let run = call.engine().run_to_end(&call.who, &exec, options).await?;
-    let mut lines = Lines::new(call.max_bytes(None));
-    let Followed { end, .. } = while_running(call, run, Some(limit), |entry| lines.take(entry)).await?;
-    let outcome = match end {
-        RunEnd::Ended(outcome) => outcome,
-        RunEnd::Cancelled(_) => return Err(cancelled()),
-        RunEnd::Overdue | RunEnd::Left => return Err(overdue(&target.name)),
-    };
+    let spec = ExecSpec { cell: Some(cell), ..ExecSpec::default() };
+    let (outcome, mut lines) = target.run(spec, limit).await?;
     match &outcome {
         ExecOutcome::NotStarted { reason, message } => {
             let why = (*reason, message.as_str());

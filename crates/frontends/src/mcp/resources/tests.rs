@@ -301,12 +301,12 @@ async fn names_paths_and_toolsets_are_completed() {
     assert_eq!(ask_for(Reference::Prompt("debug-a-failure".into()), "sandbox", "d").await, ["db"]);
     assert_eq!(ask_for(Reference::Prompt("getting-started".into()), "toolset", "f").await, ["files"]);
     let which: SandboxRef = call.sandbox("db").unwrap();
-    for path in ["/work/hosts", "/work/other"] {
+    for path in ["/data/hosts", "/data/other"] {
         call.engine().mkdir(&call.who, &which, path, true, None).await.unwrap();
     }
-    assert_eq!(ask_for(template(), "path", "wo").await, ["work/"]);
-    assert_eq!(ask_for(template(), "path", "/work/ho").await, ["/work/hosts/"]);
-    assert_eq!(ask_for(template(), "path", "work/").await, ["work/hosts/", "work/other/"]);
+    assert_eq!(ask_for(template(), "path", "dat").await, ["data/"]);
+    assert_eq!(ask_for(template(), "path", "/data/ho").await, ["/data/hosts/"]);
+    assert_eq!(ask_for(template(), "path", "data/").await, ["data/hosts/", "data/other/"]);
     assert_eq!(ask_for(template(), "path", "none/").await, Vec::<String>::new());
     assert_eq!(ask_for(template(), "nothing", "").await, Vec::<String>::new());
     let exec = start(call, "db", &["true"]).await;
