@@ -1,7 +1,7 @@
 # Everything a developer runs, one line each. `make help` lists it.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help build run test check unit mcp dialects api-fuzz rootless cgroup-v2 fuzz fuzz-briefly soak bench bless setup
+.PHONY: help build run test check unit clients mcp dialects api-fuzz rootless cgroup-v2 fuzz fuzz-briefly soak bench bless setup
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -15,7 +15,7 @@ run: ## Python in a new sandbox
 setup: ## install what the tests need (apt; nothing without root)
 	scripts/install-test-needs
 
-test: setup check unit mcp dialects api-fuzz rootless cgroup-v2 ## everything but fuzzing, which CI runs too
+test: setup check unit clients ## everything but fuzzing, which CI runs too
 
 check: ## format and lints
 	cargo fmt --all --check
@@ -23,6 +23,10 @@ check: ## format and lints
 
 unit: ## all tests, as the user who asks
 	scripts/unit-tests
+
+clients: ## what comes after the unit tests: it mostly waits, so two lists of it run side by side
+	cargo test --workspace --no-run
+	scripts/side-by-side "mcp dialects api-fuzz" "rootless cgroup-v2"
 
 # The builds below are of the whole workspace: one package alone is compiled anew, with features of its own.
 mcp: ## MCP clients that others wrote, and the official conformance suite (npm, pip)
@@ -60,6 +64,7 @@ bench: build ## numbers beside the peers that are installed
 	target/release/bench
 	target/release/bench mcp
 	target/release/bench code
+	target/release/bench ports
 	target/release/bench storage
 
 bless: ## write the generated reference pages anew

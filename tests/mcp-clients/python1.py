@@ -64,7 +64,7 @@ async def connected(streams):
         adapter = Adapter(None)
         async with ClientSession(read, write, message_handler=adapter.on_message) as session:
             adapter.session = session
-            await session.initialize()
+            adapter.instructions = (await session.initialize()).instructions
             yield adapter
 
 
@@ -82,4 +82,5 @@ async def main(warren, url, key):
         print(f"python mcp 1.x over {way}: ok", flush=True)
 
 
-asyncio.run(main(*sys.argv[1:]))
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -8,6 +8,7 @@ mod code;
 mod daemon;
 mod mcp;
 mod peers;
+mod ports;
 mod report;
 mod samples;
 mod spine;
@@ -46,6 +47,8 @@ enum Suite {
     Code(code::Options),
     /// MCP: from spawn to the first answer, lists, commands, many clients at once
     Mcp(mcp::Options),
+    /// Ports: small answers and large ones from a server inside, beside nginx as a reverse proxy to one outside
+    Ports(ports::Options),
     /// Storage: images of many layers, unpacking beside tar, pulls beside plain downloads, snapshots, forks
     Storage(storage::Options),
 }
@@ -66,6 +69,7 @@ fn main() -> Result<()> {
             None => spine::measure(&program, &arguments.spine).await,
             Some(Suite::Code(options)) => code::measure(&program, options).await,
             Some(Suite::Mcp(options)) => mcp::measure(&program, options).await,
+            Some(Suite::Ports(options)) => ports::measure(&program, options).await,
             Some(Suite::Storage(options)) => storage::measure(&program, options).await,
         }
     })?;

@@ -1,7 +1,9 @@
 //! Access rules. Front ends authenticate; only this file refuses.
 
 use images::Reach;
-use sandbox::{ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, Result};
+use sandbox::{ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, Result, SandboxId};
+
+use crate::events::Subject;
 
 /// The caller, as authenticated by a front end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub enum Scope {
     All,
     /// One namespace, as if there were no other.
     One(Namespace),
+    /// One sandbox, and nothing else of its namespace: no volumes, no snapshots, nothing new.
+    Sandbox { namespace: Namespace, id: SandboxId },
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,11 +77,20 @@ impl Principal {
         }
     }
 
-    /// Whether things of `namespace` exist for this principal at all.
+    /// Whether things of `namespace` exist for this principal at all. For sandboxes see [`Self::sees_sandbox`].
     pub fn sees(&self, namespace: &Namespace) -> bool {
         match &self.scope {
             Scope::All => true,
             Scope::One(own) => own == namespace,
+            Scope::Sandbox { .. } => false,
+        }
+    }
+
+    /// Whether this sandbox exists for this principal.
+    pub(crate) fn sees_sandbox(&self, sandbox: &Subject) -> bool {
+        match &self.scope {
+            Scope::Sandbox { id, .. } => *id == sandbox.id,
+            Scope::All | Scope::One(_) => self.sees(&sandbox.namespace),
         }
     }
 
@@ -85,7 +98,7 @@ impl Principal {
     pub fn home_namespace(&self) -> Namespace {
         match &self.scope {
             Scope::All => Namespace::default(),
-            Scope::One(own) => own.clone(),
+            Scope::One(own) | Scope::Sandbox { namespace: own, .. } => own.clone(),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sandbox::{Call, Frontend, KeyId, Namespace, Result};
+use sandbox::{Call, Error, ErrorKind, Frontend, KeyId, Namespace, Result};
 use store::{CallQuery, NewCall, Store, StoreError};
 use tokio::{
     sync::{mpsc, mpsc::error::TrySendError, oneshot},
@@ -167,7 +167,7 @@ impl Engine {
         new.who = Some(cut(who.name.clone()));
         new.key = who.key.clone();
         new.namespace = match &who.scope {
-            Scope::One(own) => Some(own.clone()),
+            Scope::One(own) | Scope::Sandbox { namespace: own, .. } => Some(own.clone()),
             Scope::All => new.namespace.or_else(|| self.namespace_of(who, new.sandbox.as_deref())),
         };
         core.audit.put(new).await;
@@ -190,6 +190,10 @@ impl Engine {
         let namespace = match &who.scope {
             Scope::All => None,
             Scope::One(own) => Some(own.clone()),
+            Scope::Sandbox { .. } => {
+                let message = format!("{} may not read the calls of a namespace", who.name);
+                return Err(Error::new(ErrorKind::Denied, message));
+            }
         };
         let limit = filter.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LISTED_CALLS);
         let query = CallQuery { from: filter.from, limit, namespace, who: filter.who };

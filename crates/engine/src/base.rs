@@ -11,7 +11,12 @@ use sandbox::{
 };
 use tokio::task::spawn_blocking;
 
-use crate::{Principal, Progress, core::Core, images::from_images, mounts, snapshots};
+use crate::{
+    Principal, Progress,
+    core::Core,
+    images::{from_images, no_images},
+    mounts, snapshots,
+};
 
 /// Working directory in an image that sets none.
 const DEFAULT_CWD: &str = "/";
@@ -88,12 +93,16 @@ async fn find_image(
     spec: &SandboxSpec,
     progress: &Progress,
 ) -> Result<HeldBase> {
-    let stand_in = stand_in::find(spec.image.as_str());
-    if let (Some(stand_in), false) = (&stand_in, core.keeps_images()) {
-        return Ok(stand_in.base("this daemon keeps no images").into());
+    let name = spec.image.as_str();
+    let stand_in = stand_in::find(name);
+    let wanted = stand_in.as_ref().filter(|_| spec.image_fallback);
+    if !core.keeps_images() {
+        return match wanted {
+            Some(stand_in) => Ok(stand_in.base("this daemon keeps no images").into()),
+            None => Err(no_images().with_next(Next::HostImage(stand_in::host_image(stand_in.is_some())))),
+        };
     }
     let images = core.images().await?;
-    let name = spec.image.as_str();
     if spec.pull != PullPolicy::Always {
         match images.get(name).await {
             Ok(image) => return on_image(core, image),
@@ -109,20 +118,30 @@ async fn find_image(
     }
     let reference: Reference = name.parse().map_err(from_images)?;
     let options = PullOptions { reach: who.reach(), ..PullOptions::default() };
-    let Some(stand_in) = stand_in else {
+    let Some(wanted) = wanted else {
         let pulled = images.pull(&reference, options, progress.clone()).await;
-        return on_image(core, pulled.map_err(from_images)?);
+        return on_image(core, pulled.map_err(|error| not_pulled(error, stand_in.is_some()))?);
     };
-    if let Some(why) = core.images.unreachable(reference.registry()) {
-        return Ok(stand_in.base(&why).into());
+    if core.images.is_unreachable(reference.registry()) {
+        return Ok(wanted.base("its registry could not be reached a moment ago").into());
     }
     match stand_in::pull_if_reachable(images, &reference, options, progress).await {
         Ok(image) => on_image(core, image),
         Err(error) if error.is_retryable() => {
-            core.images.note_unreachable(reference.registry(), &error.to_string());
-            Ok(stand_in.base(&error.to_string()).into())
+            core.images.note_unreachable(reference.registry());
+            Ok(wanted.base(&error.to_string()).into())
         }
         Err(error) => Err(from_images(error)),
+    }
+}
+
+/// Why an image was not pulled. If its registry is out of reach, the image `host` is offered in its place.
+fn not_pulled(error: images::Error, can_stand_in: bool) -> Error {
+    let is_out_of_reach = matches!(error, images::Error::Unavailable { .. } | images::Error::TimedOut { .. });
+    let error = from_images(error);
+    match is_out_of_reach {
+        true => error.with_next(Next::HostImage(stand_in::host_image(can_stand_in))),
+        false => error,
     }
 }
 

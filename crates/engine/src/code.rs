@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use guest_protocol::{ContextStart, ContextState, ContextSummary, Request, Response};
-use sandbox::{ContextName, Error, ExecSpec, Language, Result};
+use sandbox::{ContextName, Error, ExecSpec, Language, Result, path_from};
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{ObjectBuilder, Type};
 
@@ -106,7 +106,7 @@ impl Engine {
             name,
             language: spec.language.interpreter().to_string(),
             env,
-            cwd: spec.cwd.unwrap_or(plan.cwd),
+            cwd: spec.cwd.map_or(plan.cwd.clone(), |cwd| path_from(&plan.cwd, &cwd)),
             user: spec.user.unwrap_or(plan.user),
             rlimits: Vec::new(),
         });

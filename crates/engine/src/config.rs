@@ -1,6 +1,6 @@
 //! The engine's configuration.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use sandbox::{Defaults, SandboxId};
 use store::LedgerLimits;
@@ -43,6 +43,8 @@ pub struct EngineConfig {
     pub packages: Option<Arc<dyn PackageGateway>>,
     /// Options of the image store below `home`; the engine itself adds the users. Without, there is only image `host`.
     pub images: Option<images::Options>,
+    /// Addresses beside loopback on which ports may be published.
+    pub publish_on: Vec<IpAddr>,
 }
 
 impl EngineConfig {
@@ -61,6 +63,7 @@ impl EngineConfig {
             deadlines: Deadlines::default(),
             packages: None,
             images: None,
+            publish_on: Vec::new(),
         }
     }
 

@@ -376,7 +376,7 @@ impl Core {
             }
         };
         let found = id.and_then(|id| registry.by_id.get(id)).filter(|entry| entry.is_recorded);
-        if let Some(entry) = found.filter(|entry| who.sees(&entry.shared.subject.namespace)) {
+        if let Some(entry) = found.filter(|entry| who.sees_sandbox(&entry.shared.subject)) {
             return Ok(Arc::clone(&entry.shared));
         }
         drop(registry);

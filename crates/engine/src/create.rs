@@ -6,7 +6,8 @@ use std::{
 
 use images::Progress;
 use sandbox::{
-    Base, Defaults, Error, ErrorKind, Lifetime, Result, SandboxId, SandboxSpec, SandboxState, Subject, plan,
+    Base, Defaults, Error, ErrorKind, Lifetime, PortSpec, Result, SandboxId, SandboxSpec, SandboxState,
+    Subject, plan,
 };
 use store::{SandboxRecord, StoreError};
 
@@ -16,6 +17,7 @@ use crate::{
     driver::{Birth, Conceived, Driver},
     error, names,
     patches::Pending,
+    ports,
     shared::{Gone, Shared},
 };
 
@@ -57,7 +59,7 @@ impl Engine {
         progress: Progress,
     ) -> Result<SandboxView> {
         let request = request.into();
-        build::check_labels(&request.spec)?;
+        build::check_label_keys(request.spec.labels.keys())?;
         self.create_any(who, request, progress, None).await
     }
 
@@ -113,6 +115,11 @@ impl Engine {
         who.may_create_in(&spec.namespace)?;
         self.core().keys.admit(who, self.core().clock.now())?;
         check_lifetime(&spec.lifetime)?;
+        sandbox::check_ports(&spec.ports)?;
+        spec.ports
+            .iter()
+            .filter_map(PortSpec::listen)
+            .try_for_each(|at| ports::check_address(self.core(), who, at))?;
         // Before anything is pulled, or removed to make room.
         let core = self.core();
         sandbox::check_spec(spec, &defaults_for(core, spec), core.backends.capabilities()).map(drop)
@@ -152,9 +159,12 @@ async fn attempt(
     };
     let mut record = new_record(core, who, spec, &base.base)?;
     record.replaces = replaces.cloned();
+    // Before the record: a port that is taken makes no sandbox, and one that was any gets its number.
+    let bound = ports::bind_all(core, who, &spec.ports)?;
+    record.ports = bound.iter().map(|(exposed, _)| exposed.clone()).collect();
     // Read first: the obstacle may be removed before we learn of it.
     let was_settled = *core.is_settled.borrow();
-    let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone())? {
+    let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone(), bound)? {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
     };
@@ -220,7 +230,7 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
         id,
         name,
         namespace: spec.namespace.clone(),
-        spec: spec.clone(),
+        spec: SandboxSpec { ports: Vec::new(), ..spec.clone() },
         plan,
         state: SandboxState::Creating,
         reason: None,
@@ -233,6 +243,7 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
         last_active_at: now,
         owner: who.key.clone(),
         replaces: None,
+        ports: Vec::new(),
     })
 }
 

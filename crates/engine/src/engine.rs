@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sandbox::{Backend, Capabilities, Result, SandboxState};
+use sandbox::{Backend, Capabilities, Defaults, Result, SandboxState};
 use store::Store;
 use tokio::{sync::oneshot, time::timeout};
 use tokio_util::sync::DropGuard;
@@ -68,6 +68,11 @@ impl Engine {
     /// The capabilities of each back end, the default first. There is at least one.
     pub fn backends(&self) -> &[Capabilities] {
         self.core.backends.capabilities()
+    }
+
+    /// What a new sandbox gets where its request says nothing.
+    pub fn defaults(&self) -> &Defaults {
+        &self.core().config.defaults
     }
 
     /// The capabilities of the default back end.
@@ -159,7 +164,7 @@ impl Engine {
     #[crate::boxed]
     pub async fn sandboxes(&self, who: &Principal, filter: &SandboxFilter) -> Result<Vec<SandboxView>> {
         self.core.keys.admit(who, self.core.clock.now())?;
-        let visible = self.core.all().into_iter().filter(|shared| who.sees(&shared.subject.namespace));
+        let visible = self.core.all().into_iter().filter(|shared| who.sees_sandbox(&shared.subject));
         Ok(visible.map(|shared| shared.view()).filter(|view| filter.matches(view)).collect())
     }
 }

@@ -126,6 +126,13 @@ fn from_failure(failure: Failure, subject: &Subject) -> Error {
     Error::new(kind, readable(&failure.message)).with_next(next).with_source(failure)
 }
 
+/// Nothing accepts connections on this port inside.
+pub(crate) fn nobody_listens(port: u16, subject: &Subject) -> Error {
+    Error::new(ErrorKind::WrongState, format!("nothing listens on port {port} in {subject}"))
+        .about(Thing::Port, port.to_string())
+        .with_hint("Start a server on that port inside, on 127.0.0.1 or 0.0.0.0, and try again.")
+}
+
 /// Text from a guest, made safe to show: bounded, without control characters.
 pub(crate) fn readable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_GUEST_MESSAGE_CHARS).collect()

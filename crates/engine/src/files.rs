@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream::BoxStream};
-use guest_protocol::{EntryKind, GrepMatch, Request, Response, Target, WatchEvent};
-use sandbox::{Action, Error, FileEntry, FileKind, Result, Subject, Thing, WriteMode};
+use guest_protocol::{EntryKind, FailureKind, GrepMatch, Request, Response, Target, WatchEvent};
+use sandbox::{
+    Action, Error, ErrorKind, FileEntry, FileKind, Result, SandboxId, Subject, Thing, WriteMode, path_from,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -21,6 +23,8 @@ const MAX_PATH_BYTES: usize = 4095;
 const MAX_PATTERN_BYTES: usize = 4096;
 /// Most results of one listing, glob or grep: the answer is one frame.
 const MAX_RESULTS: u32 = 10_000;
+/// Where distributions put bash.
+const BASH: [&str; 2] = ["/bin/bash", "/usr/local/bin/bash"];
 /// All permission bits.
 const MAX_MODE: u32 = 0o7777;
 
@@ -90,7 +94,9 @@ impl Engine {
         path: &str,
         follow: bool,
     ) -> Result<FileEntry> {
-        entry(self.ask_guest(who, which.into(), &stat_request(path, follow)?).await?)
+        let which = which.into();
+        let request = stat_request(&self.absolute(who, which, path).await?, follow)?;
+        entry(self.ask_guest(who, which, &request).await?)
     }
 
     /// Entries of a directory, or of its whole tree, sorted; at most `limit`.
@@ -102,8 +108,9 @@ impl Engine {
         recursive: bool,
         limit: u32,
     ) -> Result<Listing> {
-        let request = list_request(path, recursive, limit)?;
-        listing(self.ask_guest(who, which.into(), &request).await?, limit)
+        let which = which.into();
+        let request = list_request(&self.absolute(who, which, path).await?, recursive, limit)?;
+        listing(self.ask_guest(who, which, &request).await?, limit)
     }
 
     pub async fn glob(
@@ -115,8 +122,10 @@ impl Engine {
         limit: u32,
     ) -> Result<Paths> {
         let limit = limit.min(MAX_RESULTS);
-        let request = Request::Glob { root: checked(root)?, pattern: checked_pattern(pattern)?, limit };
-        match self.ask_guest(who, which.into(), &request).await? {
+        let which = which.into();
+        let root = self.absolute(who, which, root).await?;
+        let request = Request::Glob { root, pattern: checked_pattern(pattern)?, limit };
+        match self.ask_guest(who, which, &request).await? {
             Answer(Response::Paths { paths, truncated }, _) => {
                 let (paths, truncated) = cut(paths, truncated, limit);
                 Ok(Paths { paths, truncated })
@@ -132,15 +141,16 @@ impl Engine {
         query: GrepQuery,
     ) -> Result<Matches> {
         let limit = query.limit.min(MAX_RESULTS);
+        let which = which.into();
         let request = Request::Grep {
-            root: checked(&query.root)?,
+            root: self.absolute(who, which, &query.root).await?,
             pattern: checked_pattern(&query.pattern)?,
             include: query.include.as_deref().map(checked_pattern).transpose()?,
             ignore_case: query.ignore_case,
             literal: query.literal,
             limit,
         };
-        match self.ask_guest(who, which.into(), &request).await? {
+        match self.ask_guest(who, which, &request).await? {
             Answer(Response::Matches { matches, truncated }, _) => {
                 let (matches, truncated) = cut(matches, truncated, limit);
                 Ok(Matches { matches, truncated })
@@ -158,8 +168,9 @@ impl Engine {
         offset: u64,
         length: Option<u64>,
     ) -> Result<(FileEntry, ByteStream)> {
-        let request = Request::Read { path: checked(path)?, offset, length };
-        match self.download(who, which.into(), &request, length).await? {
+        let which = which.into();
+        let request = Request::Read { path: self.absolute(who, which, path).await?, offset, length };
+        match self.download(who, which, &request, length).await? {
             (Answer(Response::Reading { entry }, _), bytes) => Ok((file_entry(entry), bytes)),
             (answer, _) => Err(answer.wrong()),
         }
@@ -175,8 +186,9 @@ impl Engine {
         options: WriteOptions,
         bytes: ByteStream,
     ) -> Result<u64> {
-        let request = write_request(path, options)?;
-        self.upload(who, which.into(), &request, bytes, self.core().config.deadlines.answer).await
+        let which = which.into();
+        let request = write_request(&self.absolute(who, which, path).await?, options)?;
+        self.upload(who, which, &request, bytes, self.core().config.deadlines.answer).await
     }
 
     pub async fn mkdir(
@@ -187,7 +199,9 @@ impl Engine {
         parents: bool,
         mode: Option<u32>,
     ) -> Result<()> {
-        self.order(who, which.into(), mkdir_request(path, parents, mode)?).await
+        let which = which.into();
+        let path = self.absolute(who, which, path).await?;
+        self.order(who, which, mkdir_request(&path, parents, mode)?).await
     }
 
     pub async fn remove_path(
@@ -197,7 +211,9 @@ impl Engine {
         path: &str,
         recursive: bool,
     ) -> Result<()> {
-        self.order(who, which.into(), Request::Remove { path: checked(path)?, recursive }).await
+        let which = which.into();
+        let path = self.absolute(who, which, path).await?;
+        self.order(who, which, Request::Remove { path, recursive }).await
     }
 
     pub async fn copy_path(
@@ -208,8 +224,9 @@ impl Engine {
         to: &str,
         recursive: bool,
     ) -> Result<()> {
-        self.order(who, which.into(), Request::Copy { from: checked(from)?, to: checked(to)?, recursive })
-            .await
+        let which = which.into();
+        let (from, to) = (self.absolute(who, which, from).await?, self.absolute(who, which, to).await?);
+        self.order(who, which, Request::Copy { from, to, recursive }).await
     }
 
     pub async fn rename_path(
@@ -220,8 +237,9 @@ impl Engine {
         to: &str,
         replace: bool,
     ) -> Result<()> {
-        self.order(who, which.into(), Request::Rename { from: checked(from)?, to: checked(to)?, replace })
-            .await
+        let which = which.into();
+        let (from, to) = (self.absolute(who, which, from).await?, self.absolute(who, which, to).await?);
+        self.order(who, which, Request::Rename { from, to, replace }).await
     }
 
     /// `target` is text for the link; it may be relative and need not exist.
@@ -233,7 +251,9 @@ impl Engine {
         path: &str,
     ) -> Result<()> {
         let target = checked_text("link target", target, MAX_PATH_BYTES)?;
-        self.order(who, which.into(), Request::Symlink { target, path: checked(path)? }).await
+        let which = which.into();
+        let path = self.absolute(who, which, path).await?;
+        self.order(who, which, Request::Symlink { target, path }).await
     }
 
     pub async fn read_link(
@@ -242,7 +262,9 @@ impl Engine {
         which: impl Into<FilesOf<'_>>,
         path: &str,
     ) -> Result<String> {
-        match self.ask_guest(who, which.into(), &Request::Readlink { path: checked(path)? }).await? {
+        let which = which.into();
+        let path = self.absolute(who, which, path).await?;
+        match self.ask_guest(who, which, &Request::Readlink { path }).await? {
             Answer(Response::Link { target }, _) => Ok(target),
             answer => Err(answer.wrong()),
         }
@@ -257,7 +279,9 @@ impl Engine {
         recursive: bool,
     ) -> Result<()> {
         let mode = checked_mode(mode)?;
-        self.order(who, which.into(), Request::Chmod { path: checked(path)?, mode, recursive }).await
+        let which = which.into();
+        let path = self.absolute(who, which, path).await?;
+        self.order(who, which, Request::Chmod { path, mode, recursive }).await
     }
 
     pub async fn chown(
@@ -269,7 +293,9 @@ impl Engine {
         gid: Option<u32>,
         recursive: bool,
     ) -> Result<()> {
-        self.order(who, which.into(), Request::Chown { path: checked(path)?, uid, gid, recursive }).await
+        let which = which.into();
+        let path = self.absolute(who, which, path).await?;
+        self.order(who, which, Request::Chown { path, uid, gid, recursive }).await
     }
 
     /// A tar stream of `path`.
@@ -279,8 +305,9 @@ impl Engine {
         which: impl Into<FilesOf<'_>>,
         path: &str,
     ) -> Result<ByteStream> {
-        let request = Request::TarOut { path: checked(path)? };
-        match self.download(who, which.into(), &request, None).await? {
+        let which = which.into();
+        let request = Request::TarOut { path: self.absolute(who, which, path).await? };
+        match self.download(who, which, &request, None).await? {
             (Answer(Response::Packing, _), bytes) => Ok(bytes),
             (answer, _) => Err(answer.wrong()),
         }
@@ -296,8 +323,9 @@ impl Engine {
         keep_ids: bool,
         bytes: ByteStream,
     ) -> Result<u64> {
-        let request = Request::TarIn { path: checked(path)?, keep_ids };
-        self.upload(who, which.into(), &request, bytes, self.core().config.deadlines.long_answer).await
+        let which = which.into();
+        let request = Request::TarIn { path: self.absolute(who, which, path).await?, keep_ids };
+        self.upload(who, which, &request, bytes, self.core().config.deadlines.long_answer).await
     }
 
     /// Changes below `path`, until the stream is dropped or the sandbox stops.
@@ -308,8 +336,9 @@ impl Engine {
         path: &str,
         recursive: bool,
     ) -> Result<BoxStream<'static, Result<WatchEvent>>> {
-        let request = Request::Watch { path: checked(path)?, recursive };
-        let entered = self.enter(who, which.into(), &request).await?;
+        let which = which.into();
+        let request = Request::Watch { path: self.absolute(who, which, path).await?, recursive };
+        let entered = self.enter(who, which, &request).await?;
         let label = entered.client().label().to_owned();
         let messages =
             entered.client().messages(&request).await.map_err(|error| error::from_guest(error, &label))?;
@@ -335,8 +364,62 @@ impl Engine {
         let request = Request::Connect { target };
         let entered = self.enter(who, which.into(), &request).await?;
         let stream = entered.client().connect_port(&request).await;
-        let stream = stream.map_err(|error| error::from_guest(error, entered.client().label()))?;
+        let stream = stream.map_err(|error| {
+            let label = entered.client().label();
+            match (&request, error) {
+                (Request::Connect { target: Target::Tcp(port) }, GuestError::Refused(failure))
+                    if failure.kind == FailureKind::WrongState =>
+                {
+                    error::nobody_listens(*port, label)
+                }
+                (_, error) => error::from_guest(error, label),
+            }
+        })?;
         Ok(stream.hold(entered))
+    }
+
+    /// The shell that reads command lines in this sandbox: its own, or bash where there is one, or `sh`.
+    pub async fn shell(&self, who: &Principal, which: &SandboxRef) -> Result<String> {
+        let own = self.core().find_to_look(who, which).await?.status.borrow().record.plan.shell.clone();
+        if let Some(own) = own {
+            return Ok(own);
+        }
+        for bash in BASH {
+            match self.stat(who, which, bash, true).await {
+                Ok(found) if found.kind == FileKind::File => return Ok(bash.to_owned()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sandbox::DEFAULT_SHELL.to_owned())
+    }
+
+    /// A path as guests take it: a relative one starts at the sandbox's working directory, or at the volume's root.
+    #[crate::boxed]
+    async fn absolute<'a>(&self, who: &'a Principal, which: FilesOf<'a>, path: &'a str) -> Result<String> {
+        let path = checked_text("path", path, MAX_PATH_BYTES)?;
+        if path.starts_with('/') {
+            return Ok(path);
+        }
+        let directory = match which {
+            FilesOf::Sandbox(which) => {
+                self.core().find_to_look(who, which).await?.status.borrow().record.plan.cwd.clone()
+            }
+            FilesOf::Volume(_) => "/".to_owned(),
+        };
+        // The path that was given may be as long as a path can be; then nothing is there.
+        checked(&path_from(&directory, &path))
+            .map_err(|_too_long| Error::not_found(format!("no path below {directory} is that long")))
+    }
+
+    /// Whether this caller may connect to ports of this sandbox now. For front ends that keep connections open.
+    #[crate::boxed]
+    pub async fn may_connect(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxId> {
+        let shared = self.core().find_to_change(who, which).await?;
+        // Counts as a use of the sandbox, as a connection would.
+        drop(shared.enter(Action::Exec, &self.core().clock)?);
+        Ok(shared.subject.id.clone())
     }
 
     /// The guest for this request, if the caller may use it.

@@ -153,23 +153,23 @@ const MAX_UNREACHABLE: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct ImageStore {
     opened: OnceCell<Images>,
-    /// Recently unreachable registries: since when, and why.
-    unreachable: Mutex<HashMap<String, (Instant, String)>>,
+    /// Registries that could not be reached, and when.
+    unreachable: Mutex<HashMap<String, Instant>>,
 }
 
 impl ImageStore {
-    /// Why this registry need not be asked now.
-    pub(crate) fn unreachable(&self, registry: &str) -> Option<String> {
+    /// Whether this registry need not be asked now. Why it could not be reached is not kept: the reason names the image
+    /// that was asked for then.
+    pub(crate) fn is_unreachable(&self, registry: &str) -> bool {
         let noted = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, why) = noted.get(registry)?;
-        (since.elapsed() < UNREACHABLE_FOR).then(|| why.clone())
+        noted.get(registry).is_some_and(|since| since.elapsed() < UNREACHABLE_FOR)
     }
 
-    pub(crate) fn note_unreachable(&self, registry: &str, why: &str) {
+    pub(crate) fn note_unreachable(&self, registry: &str) {
         let mut noted = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.retain(|_registry, (since, _why)| since.elapsed() < UNREACHABLE_FOR);
+        noted.retain(|_registry, since| since.elapsed() < UNREACHABLE_FOR);
         if noted.len() < MAX_UNREACHABLE {
-            noted.insert(registry.to_owned(), (Instant::now(), why.to_owned()));
+            noted.insert(registry.to_owned(), Instant::now());
         }
     }
 }
@@ -225,10 +225,7 @@ impl Core {
     }
 
     pub(crate) async fn images(self: &Arc<Self>) -> Result<&Images> {
-        let options = self.config.images.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "this daemon keeps no images")
-                .with_hint("Use the image `host`, or a daemon with the namespace back end.")
-        })?;
+        let options = self.config.images.as_ref().ok_or_else(no_images)?;
         let open = || {
             let users = Arc::new(Records(Arc::downgrade(self)));
             Images::open(&self.config.home, ::images::Options { users, ..options.clone() })
@@ -309,6 +306,11 @@ impl Core {
         }
         self.images_to_change(who).await
     }
+}
+
+pub(crate) fn no_images() -> Error {
+    Error::new(ErrorKind::Unsupported, "this daemon keeps no images")
+        .with_hint("Use the image `host`, or a daemon with the namespace back end.")
 }
 
 /// The same for an error of the image's registry.

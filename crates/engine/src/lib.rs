@@ -34,9 +34,11 @@ mod links;
 mod live;
 mod mounts;
 mod names;
+mod occupy;
 mod outcome;
 mod packages;
 mod patches;
+mod ports;
 mod pump;
 mod recover;
 mod reference;
@@ -90,7 +92,7 @@ pub use crate::{
     keys::NewKey,
     lifecycle::Force,
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
-    packages::{PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
+    packages::{PACKAGES_PORT, PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     patches::{CreateRequest, PatchSource},
     recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},
     reference::SandboxRef,

@@ -1,6 +1,7 @@
 //! Start, stop, pause, resume, restart, remove, wait, drain, renew: requested here, performed by the driver.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -13,7 +14,7 @@ use store::StoreError;
 use tokio::{sync::oneshot, time::timeout};
 
 use crate::{
-    Engine, Principal, SandboxRef, SandboxView,
+    Engine, Principal, SandboxRef, SandboxView, build,
     client::GuestError,
     config::MAX_STOP_GRACE,
     core::Changeable,
@@ -187,6 +188,18 @@ impl Engine {
     ) -> Result<SandboxView> {
         check_lifetime(&lifetime)?;
         self.command(who, which, |reply| Command::Renew { lifetime, reply }).await
+    }
+
+    /// Sets the labels that have a value, and removes the others.
+    #[crate::boxed]
+    pub async fn relabel_sandbox(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        changes: BTreeMap<String, Option<String>>,
+    ) -> Result<SandboxView> {
+        build::check_label_keys(changes.keys())?;
+        self.command(who, which, |reply| Command::Relabel { changes, reply }).await
     }
 
     #[crate::boxed]

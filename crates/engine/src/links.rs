@@ -1,4 +1,5 @@
-//! Signed links: each lets its holder read one file, or one output of a cell, for a while.
+//! Signed links: each lets its holder use one thing of a sandbox for a while: read a file or an output of a cell, reach
+//! a port, or do everything inside.
 //!
 //! A link is bound to the sandbox's id (not its name, which another may have tomorrow), to the path, to its end, and to
 //! the key that requested it: it never outlives that key, and never shows what that key may not see. It contains the
@@ -16,7 +17,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _, digest::Key};
 use jiff::Timestamp;
-use sandbox::{Error, ErrorKind, ExecId, KeyId, Namespace, Result, SandboxId};
+use sandbox::{Error, ErrorKind, ExecId, KeyId, Namespace, Result, SandboxId, path_from};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
@@ -24,6 +25,8 @@ use crate::{Access, Engine, Principal, Quota, SandboxRef, Scope, clock::later, f
 
 /// Longest life of a link: a week. For longer use, copy the file.
 pub const MAX_LINK_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Longest life of a link to everything inside, which programs keep and do not renew: a year. It ends with the sandbox.
+const MAX_INSIDE_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Longest media type in a link.
 const MAX_MIME_BYTES: usize = 128;
 
@@ -38,13 +41,36 @@ const ID_CHARACTERS: usize = 13;
 const DOMAIN: &[u8] = b"warren link\0";
 const FILE: u8 = b'f';
 const OUTPUT: u8 = b'o';
+const PORT: u8 = b'p';
+const INSIDE: u8 = b'i';
 const BY_KEY: u8 = b'k';
 const BY_NO_KEY: u8 = b'-';
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkTarget {
-    File { path: String },
-    Output { exec: ExecId, number: u32, mime: String },
+    File {
+        path: String,
+    },
+    Output {
+        exec: ExecId,
+        number: u32,
+        mime: String,
+    },
+    /// Connections to a TCP port inside.
+    Port {
+        port: u16,
+    },
+    /// Commands, files and ports inside: all that the asker may do there.
+    Inside,
+}
+
+impl LinkTarget {
+    fn max_ttl(&self) -> Duration {
+        match self {
+            Self::Inside => MAX_INSIDE_TTL,
+            Self::File { .. } | Self::Output { .. } | Self::Port { .. } => MAX_LINK_TTL,
+        }
+    }
 }
 
 /// A new link: its token is part of a URL.
@@ -57,7 +83,8 @@ pub struct SignedLink {
 /// A valid link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenLink {
-    /// Read-only, limited to the sandbox's namespace; ends with the key that made the link.
+    /// Limited to the sandbox, and to reading where the target is something to read; ends with the key that made the
+    /// link.
     pub who: Principal,
     pub sandbox: SandboxId,
     pub target: LinkTarget,
@@ -152,12 +179,18 @@ impl Engine {
         ttl: Duration,
     ) -> Result<SignedLink> {
         let core = self.core();
-        core.find(who, &SandboxRef::from(sandbox))?;
+        let found = core.find(who, &SandboxRef::from(sandbox))?;
+        let target = &match target {
+            LinkTarget::File { path } => {
+                LinkTarget::File { path: path_from(&found.status.borrow().record.plan.cwd, path) }
+            }
+            other => other.clone(),
+        };
         check_target(target)?;
         if !core.link_secret.is_usable() {
             return Err(Error::new(ErrorKind::Unavailable, "this daemon cannot sign links"));
         }
-        let expires_at = later(core.clock.now(), ttl.clamp(Duration::from_secs(1), MAX_LINK_TTL));
+        let expires_at = later(core.clock.now(), ttl.clamp(Duration::from_secs(1), target.max_ttl()));
         let claims =
             Claims { sandbox: sandbox.clone(), key: who.key.clone(), expires_at, target: target.clone() };
         let signed = claims.to_bytes();
@@ -189,22 +222,26 @@ impl Engine {
         let ended = || LinkRefused::Ended(no_such_link());
         let asker = asker.ok_or_else(ended)?;
         let found = core.find(&asker, &SandboxRef::from(&sandbox)).map_err(|_gone| ended())?;
-        let who = reader(asker, found.subject.namespace.clone());
+        let who = holder(asker, found.subject.namespace.clone(), &sandbox, &target);
         Ok(OpenLink { who, sandbox, target })
     }
 }
 
-/// The holder of a link may only read.
-fn reader(asker: Principal, namespace: Namespace) -> Principal {
+/// The holder of a link sees its sandbox only, and never does what the asker could not.
+fn holder(asker: Principal, namespace: Namespace, id: &SandboxId, target: &LinkTarget) -> Principal {
+    let access = match target {
+        LinkTarget::File { .. } | LinkTarget::Output { .. } => Access::ReadOnly,
+        LinkTarget::Port { .. } | LinkTarget::Inside => asker.access,
+    };
     let name = match &asker.key {
         Some(_) => format!("a link of {}", asker.name),
         None => asker.name,
     };
     Principal {
         name,
-        scope: Scope::One(namespace),
+        scope: Scope::Sandbox { namespace, id: id.clone() },
         key: asker.key,
-        access: Access::ReadOnly,
+        access,
         quota: Quota::default(),
         is_owner: false,
     }
@@ -216,7 +253,8 @@ fn check_target(target: &LinkTarget) -> Result<()> {
         LinkTarget::Output { mime, .. } if mime.len() > MAX_MIME_BYTES => {
             Err(Error::invalid(format!("a media type of {} bytes", mime.len())))
         }
-        LinkTarget::Output { .. } => Ok(()),
+        LinkTarget::Port { port: 0 } => Err(Error::invalid("0 is not a port")),
+        LinkTarget::Output { .. } | LinkTarget::Port { .. } | LinkTarget::Inside => Ok(()),
     }
 }
 
@@ -259,6 +297,11 @@ impl Claims {
                 bytes.extend_from_slice(&number.to_be_bytes());
                 bytes.extend_from_slice(mime.as_bytes());
             }
+            LinkTarget::Port { port } => {
+                bytes.push(PORT);
+                bytes.extend_from_slice(&port.to_be_bytes());
+            }
+            LinkTarget::Inside => bytes.push(INSIDE),
         }
         bytes
     }
@@ -282,6 +325,8 @@ impl Claims {
                 number: u32::from_be_bytes(rest.take()?),
                 mime: rest.text()?,
             },
+            [PORT] => LinkTarget::Port { port: u16::from_be_bytes(rest.take()?) },
+            [INSIDE] => LinkTarget::Inside,
             _ => return None,
         };
         Some(Self { sandbox, key, expires_at, target })
@@ -317,6 +362,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::events::Subject;
 
     #[test]
     fn the_mac_is_that_of_the_standard() {
@@ -340,6 +386,8 @@ mod tests {
                     number: 4,
                     mime: "image/png".to_owned(),
                 },
+                LinkTarget::Port { port: 8000 },
+                LinkTarget::Inside,
             ] {
                 let claims = Claims { sandbox: sandbox.clone(), key: key.clone(), expires_at, target };
                 let bytes = claims.to_bytes();
@@ -347,6 +395,30 @@ mod tests {
                 let shortest = bytes.len().min(9 + 1 + 13 + 1);
                 (0..shortest).for_each(|n| assert_eq!(Claims::from_bytes(&bytes[..n]), None, "{n} bytes"));
             }
+        }
+    }
+
+    #[test]
+    fn the_holder_of_a_link_sees_one_sandbox_and_does_no_more_than_its_asker() {
+        let namespace = Namespace::default();
+        let subject = |byte| Subject {
+            id: SandboxId::from_random([byte; 8]),
+            name: "lab".parse().unwrap(),
+            namespace: Namespace::default(),
+        };
+        let (own, other) = (subject(1), subject(2));
+        let asker = Principal::developer("dev");
+        let reader = Principal { access: Access::ReadOnly, ..asker.clone() };
+        for (target, access) in [
+            (LinkTarget::File { path: "/a".to_owned() }, Access::ReadOnly),
+            (LinkTarget::Port { port: 80 }, Access::ReadWrite),
+            (LinkTarget::Inside, Access::ReadWrite),
+        ] {
+            let who = holder(asker.clone(), namespace.clone(), &own.id, &target);
+            assert!(who.sees_sandbox(&own) && !who.sees_sandbox(&other));
+            assert!(!who.sees(&namespace) && who.may_create_in(&namespace).is_err() && !who.is_owner);
+            assert_eq!(who.access, access);
+            assert_eq!(holder(reader.clone(), namespace.clone(), &own.id, &target).access, Access::ReadOnly);
         }
     }
 

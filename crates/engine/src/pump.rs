@@ -24,6 +24,7 @@ use crate::{
     error,
     live::LiveExec,
     outcome::{SIGKILL, from_report, not_started},
+    packages,
     shared::{ActivityGuard, Life, Shared},
 };
 
@@ -270,7 +271,11 @@ impl ExecTask {
 
     /// Asks the guest to start it, again if the stream broke: the same id never starts twice.
     async fn start_inside(&self, code: Option<String>) -> Result<StartAnswer, GuestError> {
-        let start = self.start_request(code);
+        let mut start = self.start_request(code);
+        let code = start.cell.iter().map(|cell| &cell.code);
+        let is_needed = start.command.iter().chain(code).any(|text| packages::names_a_manager(text));
+        let Clerk { core, shared, .. } = &self.clerk;
+        packages::offer(core, shared, &self.life, is_needed, &mut start.env).await;
         let deadline = Instant::now() + self.clerk.core.config.deadlines.answer;
         let mut pause = FIRST_RETRY;
         loop {
@@ -304,7 +309,7 @@ impl ExecTask {
             id: id.to_string(),
             command: spec.command,
             env,
-            cwd: spec.cwd.unwrap_or(plan.cwd),
+            cwd: spec.cwd.map_or(plan.cwd.clone(), |cwd| sandbox::path_from(&plan.cwd, &cwd)),
             user: spec.user.unwrap_or(plan.user),
             rlimits: with_defaults(spec.rlimits, plan.rlimits).into_iter().map(rlimit).collect(),
             terminal: spec.terminal.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),

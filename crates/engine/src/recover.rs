@@ -13,8 +13,8 @@ use std::{
 use jiff::Timestamp;
 use sandbox::{ExecId, ExecSpec, ExecState, Result, SandboxState};
 use store::{
-    CorruptRow, Described, ExecRecord, Found, Item, Ledger, LedgerError, LedgerLimits, SandboxRecord, Store,
-    StoreError, VolumeRecord,
+    CorruptRow, Described, ExecRecord, Item, Ledger, LedgerError, LedgerLimits, RecordedDirectory,
+    SandboxRecord, Store, StoreError, VolumeRecord,
 };
 
 use crate::{Entry, EntryBody, disk::may_block, error, names, snapshots};
@@ -132,7 +132,7 @@ fn unrecorded<T: Described>(home: &Path, known: &BTreeSet<T::Id>, recovery: &mut
     Ok(records)
 }
 
-fn unknown<T: Described>(found: Found<T>, error: &io::Error) -> Unknown {
+fn unknown<T: Described>(found: RecordedDirectory<T>, error: &io::Error) -> Unknown {
     let reason = match error.kind() {
         io::ErrorKind::NotFound => NO_MANIFEST.to_owned(),
         _ => format!("cannot read its manifest: {error}"),

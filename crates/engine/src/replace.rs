@@ -48,7 +48,7 @@ impl Engine {
         progress: Progress,
     ) -> Result<SandboxView> {
         let core = self.core();
-        build::check_labels(&request.spec)?;
+        build::check_label_keys(request.spec.labels.keys())?;
         let turn = core.replacing.take((request.spec.namespace.clone(), request.spec.name.clone())).await;
         let Some(instead) = self.check_create(who, &request.spec, earlier, &progress).await? else {
             return self.create_any(who, request, progress, None).await;

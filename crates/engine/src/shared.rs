@@ -23,7 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     SandboxView, client::GuestClient, clock::Clock, driver::Command, error, events::Subject, live::LiveExecs,
-    view::weaknesses,
+    packages::Standing, ports::Listeners, view::weaknesses,
 };
 
 /// How long a request waits for a sandbox that is being adopted from an earlier daemon.
@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) exec_ended: Notify,
     /// Somebody removes it by force although its back end does not answer.
     pub(crate) given_up: Notify,
+    /// Of its published ports.
+    pub(crate) listeners: Listeners,
     logs: PathBuf,
     ledger_limits: LedgerLimits,
     ledger: Mutex<Option<Ledger>>,
@@ -123,6 +125,7 @@ impl Shared {
             still: Arc::default(),
             exec_ended: Notify::new(),
             given_up: Notify::new(),
+            listeners: Listeners::default(),
             logs,
             ledger_limits,
             ledger: Mutex::default(),
@@ -206,6 +209,7 @@ impl Shared {
         let n_running_execs = self.execs.count(|exec| exec.state != ExecState::Done);
         let last_active_at = self.activity.last_at().max(record.last_active_at);
         let is_idle = record.state.is_live() && n_running_execs == 0 && self.activity.n_in_flight() == 0;
+        let ports = self.port_views();
         let of_walls = record.isolation.as_ref().map(weaknesses).unwrap_or_default();
         let warnings = record.plan.warnings.iter().cloned().chain(of_walls).collect();
         SandboxView {
@@ -228,6 +232,7 @@ impl Shared {
             n_running_execs,
             idle_since: is_idle.then_some(last_active_at),
             draining: status.draining,
+            ports,
             warnings,
         }
     }
@@ -249,6 +254,8 @@ pub(crate) struct Life {
     pub(crate) end: OnceLock<KillReason>,
     /// Tasks that follow execs.
     pub(crate) pumps: TaskTracker,
+    /// The package indexes that its plain commands reach.
+    pub(crate) standing: Standing,
 }
 
 impl Life {
@@ -261,6 +268,7 @@ impl Life {
             abandoned: CancellationToken::new(),
             end: OnceLock::new(),
             pumps: TaskTracker::new(),
+            standing: Standing::default(),
         }
     }
 

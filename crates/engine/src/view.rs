@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use sandbox::{
     ContextName, ExecId, ExecOutcome, ExecState, Isolation, KeyId, Label, Language, Lifetime, LimitKind,
-    Namespace, RequestId, SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState,
+    Namespace, PortView, RequestId, SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub struct SandboxView {
     /// It accepts no new execs, and stops when the running ones have ended.
     #[serde(default)]
     pub draining: bool,
+    /// Reachable from outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortView>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

@@ -12,4 +12,5 @@ pub mod links;
 pub mod mcp;
 mod output;
 mod pipe;
+pub mod ports;
 pub mod rest;

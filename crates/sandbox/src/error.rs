@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::next::{Limit, Next, Overrun, Subject, Thing};
+pub use self::next::{HostImage, Limit, Next, Overrun, Subject, Thing};
 use crate::SandboxState;
 
 mod next;

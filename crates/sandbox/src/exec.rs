@@ -31,8 +31,8 @@ pub enum InvalidExec {
     TooManyVariables { count: usize },
     #[error("{0}")]
     Rlimit(String),
-    #[error("the working directory {0:?} is not an absolute path")]
-    RelativeDirectory(String),
+    #[error("the working directory is empty")]
+    NoDirectory,
     #[error("a terminal cannot have {rows} rows and {cols} columns")]
     TerminalSize { rows: u16, cols: u16 },
     #[error("the user is empty")]
@@ -119,7 +119,7 @@ pub struct ExecSpec {
     /// Added to the sandbox's own environment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Absolute; the sandbox's working directory when absent.
+    /// The sandbox's working directory when absent; a relative path starts there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// `name`, `uid`, `name:group` or `uid:gid`; the sandbox's user when absent.
@@ -178,8 +178,8 @@ impl ExecSpec {
         check_rlimits(&self.rlimits).map_err(|error| InvalidExec::Rlimit(error.to_string()))?;
         if let Some(cwd) = &self.cwd {
             check_short_text("the working directory", cwd)?;
-            if !cwd.starts_with('/') {
-                return Err(InvalidExec::RelativeDirectory(cwd.clone()));
+            if cwd.is_empty() {
+                return Err(InvalidExec::NoDirectory);
             }
         }
         if let Some(user) = &self.user {

@@ -21,6 +21,7 @@ mod object;
 mod package;
 mod patch;
 mod plan;
+mod port;
 mod size;
 mod snapshot;
 mod spec;
@@ -36,7 +37,7 @@ pub use backend::{
 pub use base::{Base, BaseConfig, ResolvedVolume};
 pub use call::{Call, Frontend};
 pub use code::{CellSpec, Language, MAX_CODE_BYTES, MAX_RECORDED_CODE_BYTES, UnknownLanguage};
-pub use error::{Error, ErrorKind, Limit, Next, Overrun, Result, Subject, Thing};
+pub use error::{Error, ErrorKind, HostImage, Limit, Next, Overrun, Result, Subject, Thing};
 pub use event::{Event, EventKind};
 pub use exec::{
     ExecOutcome, ExecSpec, ExecState, InvalidExec, KillReason, MAX_ARG_BYTES, MAX_EXEC_BYTES, MAX_VARIABLES,
@@ -55,8 +56,9 @@ pub use name::{
 pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,
 };
-pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches, is_beneath};
-pub use plan::{Defaults, RootfsPlan, SandboxPlan, at_mount, check_spec, plan};
+pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches, is_beneath, path_from};
+pub use plan::{DEFAULT_SHELL, Defaults, RootfsPlan, SandboxPlan, at_mount, check_labels, check_spec, plan};
+pub use port::{ExposedPort, MAX_EXPOSED_PORTS, PortSpec, PortView, check_ports};
 pub use size::{ByteSize, InvalidSize};
 pub use snapshot::{
     MAX_SNAPSHOT_CHAIN, MAX_SNAPSHOT_LABELS, SNAPSHOT_FORMAT, SnapshotManifest, SnapshotSource,

@@ -10,6 +10,8 @@ use crate::RequestId;
 pub const MAX_PACKAGES: usize = 200;
 /// Longest text of one package with its extras and versions.
 const MAX_PACKAGE_BYTES: usize = 256;
+/// Longest path of a requirements file or a directory.
+const MAX_PATH_BYTES: usize = 1024;
 /// How much of a refused text is shown.
 const MAX_SHOWN_CHARS: usize = 64;
 
@@ -91,6 +93,10 @@ pub enum InvalidPackage {
     None,
     #[error("{count} packages were given; the limit for one job is {MAX_PACKAGES}")]
     TooMany { count: usize },
+    #[error("{manager} takes no requirements file")]
+    NoRequirements { manager: PackageManager },
+    #[error("{text:?} is not a valid path in the sandbox: {why}")]
+    Path { text: String, why: &'static str },
     #[error("{text:?} is not a valid package name for {manager}: {why}")]
     Package { manager: PackageManager, text: String, why: &'static str },
 }
@@ -254,6 +260,17 @@ fn shown(text: &str) -> String {
     text.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
+fn check_path(text: &str) -> Result<(), InvalidPackage> {
+    let refused = |why| Err(InvalidPackage::Path { text: shown(text), why });
+    match text {
+        "" => refused("it is empty"),
+        _ if text.starts_with('-') => refused("it looks like an option"),
+        _ if text.len() > MAX_PATH_BYTES => refused("it is too long"),
+        _ if text.contains(|c: char| c.is_control()) => refused("it contains control characters"),
+        _ => Ok(()),
+    }
+}
+
 /// The request for one job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -261,6 +278,13 @@ pub struct PackageSpec {
     #[serde(default)]
     pub manager: PackageManager,
     pub packages: Vec<String>,
+    /// For pip: a file inside that names packages, from the working directory of the install.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requirements_file: Option<String>,
+    /// Where the install runs, from the sandbox's own working directory, which is the default. npm installs for the
+    /// project there; without packages, what the project asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
     /// After this time the install is killed and the job has failed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::spec::millis")]
     #[serde(rename = "timeoutMs")]
@@ -273,7 +297,16 @@ pub struct PackageSpec {
 impl PackageSpec {
     /// The packages without duplicates, in a fixed order.
     pub fn check(&self) -> Result<Vec<Package>, InvalidPackage> {
+        for path in self.requirements_file.iter().chain(&self.cwd) {
+            check_path(path)?;
+        }
+        let is_pip = self.manager == PackageManager::Pip;
+        if self.requirements_file.is_some() && !is_pip {
+            return Err(InvalidPackage::NoRequirements { manager: self.manager });
+        }
+        let is_project = self.manager == PackageManager::Npm && self.cwd.is_some();
         match self.packages.len() {
+            0 if self.requirements_file.is_some() || is_project => {}
             0 => return Err(InvalidPackage::None),
             1..=MAX_PACKAGES => {}
             count => return Err(InvalidPackage::TooMany { count }),
@@ -430,6 +463,20 @@ mod tests {
         assert!(spec(vec!["x".into(); MAX_PACKAGES + 1]).check().is_err());
         let packages = spec(vec!["b".into(), "a".into(), "b".into()]).check().unwrap();
         assert_eq!(packages.iter().map(Package::as_str).collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_file_or_a_project_may_name_the_packages() {
+        let pip = |file: &str| PackageSpec { requirements_file: Some(file.into()), ..PackageSpec::default() };
+        let npm = PackageSpec { manager: PackageManager::Npm, ..PackageSpec::default() };
+        assert_eq!(pip("requirements.txt").check(), Ok(vec![]));
+        assert_eq!(PackageSpec { cwd: Some("/app".into()), ..npm.clone() }.check(), Ok(vec![]));
+        assert_eq!(npm.check(), Err(InvalidPackage::None));
+        for path in ["", "--index-url=x", "a\nb", &"x".repeat(MAX_PATH_BYTES + 1)] {
+            assert!(matches!(pip(path).check(), Err(InvalidPackage::Path { .. })), "{path}");
+        }
+        let not_pip = PackageSpec { requirements_file: Some("r.txt".into()), ..npm };
+        assert_eq!(not_pip.check(), Err(InvalidPackage::NoRequirements { manager: PackageManager::Npm }));
     }
 
     #[test]

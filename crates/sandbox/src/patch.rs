@@ -189,6 +189,16 @@ impl Patch {
     }
 }
 
+/// `path` as a program with this working directory would read it. Dots are left to the kernel, which knows the links;
+/// an empty path stays one.
+pub fn path_from(directory: &str, path: &str) -> String {
+    match path {
+        "." => directory.to_owned(),
+        whole if whole.is_empty() || whole.starts_with('/') => whole.to_owned(),
+        relative => format!("{}/{relative}", directory.trim_end_matches('/')),
+    }
+}
+
 /// Whether `path` is `place` or lies in it, by name alone.
 pub fn is_beneath(path: &str, place: &str) -> bool {
     let parts =

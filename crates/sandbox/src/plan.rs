@@ -16,6 +16,8 @@ use crate::{
     patch::check_patches,
 };
 
+/// What reads command lines where there is nothing better.
+pub const DEFAULT_SHELL: &str = "sh";
 /// With less memory no shell starts inside.
 const MIN_MEMORY: ByteSize = ByteSize::mib(4);
 const MIN_PIDS: u32 = 4;
@@ -119,7 +121,7 @@ pub struct SandboxPlan {
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     pub user: String,
-    /// The shell for command lines that name none; `sh` when absent.
+    /// The shell for command lines that name none; bash or `sh` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
     /// Applied to every exec that does not set the same resource itself.
@@ -376,7 +378,8 @@ fn decide_backend(spec: &SandboxSpec, base: &Base, backends: &[Capabilities]) ->
     }
 }
 
-pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
+/// Refuses labels that a sandbox cannot have: too many, or with a key or value that is not one.
+pub fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     if labels.len() > MAX_LABELS {
         return Err(Error::invalid(format!(
             "the sandbox has {} labels; the limit is {MAX_LABELS}",

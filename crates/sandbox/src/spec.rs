@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duratio
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BackendKind, ExecSpec, FileIdentity, Limits, MountSpec, Namespace, Patch, RequestId, Rlimit, SandboxName,
-    object::only_object,
+    BackendKind, ExecSpec, FileIdentity, Limits, MountSpec, Namespace, Patch, PortSpec, RequestId, Rlimit,
+    SandboxName, object::only_object,
 };
 
 const MAX_IMAGE_BYTES: usize = 512;
@@ -184,6 +184,10 @@ pub struct SandboxSpec {
     /// When the registry is asked.
     #[serde(default)]
     pub pull: PullPolicy,
+    /// Use image `host` if this one cannot be pulled and `host` has its interpreter (`python`, `node`). Without this the
+    /// create fails.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub image_fallback: bool,
     /// In place of an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rootfs: Option<RootfsSpec>,
@@ -209,7 +213,7 @@ pub struct SandboxSpec {
     /// `name`, `uid`, `name:group` or `uid:gid`: the user of execs that name none; root inside when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The shell for command lines that name none; the image's, or `sh`, when absent.
+    /// The shell for command lines that name none; the image's, or bash where there is one, or `sh`, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
     /// Replaces the image's entry point and its command.
@@ -221,6 +225,10 @@ pub struct SandboxSpec {
     pub hostname: Option<SandboxName>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Ports to expose. A fork or a restored sandbox does not get them.
+    // A record has none: what was bound for them is in its own list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortSpec>,
     #[serde(default)]
     pub lifetime: Lifetime,
     /// The same id again returns the first sandbox instead of making a second one.

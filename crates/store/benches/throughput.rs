@@ -45,6 +45,7 @@ fn sandbox(n: u64) -> SandboxRecord {
         last_active_at: at,
         owner: None,
         replaces: None,
+        ports: Vec::new(),
     }
 }
 

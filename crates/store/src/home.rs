@@ -106,12 +106,12 @@ impl Described for VolumeRecord {
 
 /// A directory of a sandbox or a volume.
 #[derive(Debug)]
-pub struct Found<T: Described> {
+pub struct RecordedDirectory<T: Described> {
     pub id: T::Id,
     pub directory: PathBuf,
 }
 
-impl<T: Described> Found<T> {
+impl<T: Described> RecordedDirectory<T> {
     fn has_manifest(&self) -> bool {
         self.directory.join(MANIFEST_FILE).exists()
     }
@@ -131,7 +131,7 @@ impl<T: Described> Found<T> {
 }
 
 /// Every directory of that kind in the home, in no order. What is not named by an id is none of ours.
-pub fn find_in_home<T: Described>(home: &Path) -> io::Result<Vec<Found<T>>> {
+pub fn find_in_home<T: Described>(home: &Path) -> io::Result<Vec<RecordedDirectory<T>>> {
     let entries = match fs::read_dir(home.join(T::DIRECTORY)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -140,7 +140,7 @@ pub fn find_in_home<T: Described>(home: &Path) -> io::Result<Vec<Found<T>>> {
     for entry in entries {
         let entry = entry?;
         if let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
-            found.push(Found { id, directory: entry.path() });
+            found.push(RecordedDirectory { id, directory: entry.path() });
         }
     }
     Ok(found)

@@ -24,7 +24,7 @@ mod volumes;
 pub use calls::{MAX_CALLS, MAX_CALLS_EACH, MAX_UNKNOWN_CALLS};
 pub use error::StoreError;
 pub use events::MAX_EVENTS;
-pub use home::{Described, Found, Survey, find_in_home};
+pub use home::{Described, RecordedDirectory, Survey, find_in_home};
 pub use ledger::{
     Entry, EntryKind, Item, Ledger, LedgerError, LedgerLimits, LedgerReader, LedgerWriter, MAX_ENTRY_BYTES,
     Trimmed,

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use sandbox::{
-    EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Frontend, InstalledPackage, Isolation, KeyId,
-    KeyView, Lifetime, Namespace, PackageJobId, PackageManager, PackageState, RequestId, SandboxId,
+    EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, ExposedPort, Frontend, InstalledPackage, Isolation,
+    KeyId, KeyView, Lifetime, Namespace, PackageJobId, PackageManager, PackageState, RequestId, SandboxId,
     SandboxName, SandboxPlan, SandboxSpec, SandboxState, SnapshotId, SnapshotName, VolumeId, VolumeSpec,
     VolumeStorage,
 };
@@ -33,6 +33,9 @@ pub struct SandboxRecord {
     pub owner: Option<KeyId>,
     /// One that goes for its sake as soon as this one runs.
     pub replaces: Option<SandboxId>,
+    /// What is reachable from outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<ExposedPort>,
 }
 
 /// All that is known of one exec but its output, which is in the ledger.

@@ -11,12 +11,12 @@ use crate::{
 
 const INSERT: &str = "INSERT INTO sandboxes VALUES (:id, :namespace, :name, :request_id, :state, :reason, :spec, \
      :plan, :isolation, :lifetime, :created_at, :started_at, :stopped_at, :expires_at, :last_active_at, \
-     :owner, :replaces)";
+     :owner, :replaces, :ports)";
 
 const UPDATE: &str = "UPDATE sandboxes SET namespace = :namespace, name = :name, request_id = :request_id, \
      state = :state, reason = :reason, spec = :spec, plan = :plan, isolation = :isolation, lifetime = :lifetime, \
      created_at = :created_at, started_at = :started_at, stopped_at = :stopped_at, expires_at = :expires_at, \
-     last_active_at = :last_active_at, owner = :owner, replaces = :replaces WHERE id = :id";
+     last_active_at = :last_active_at, owner = :owner, replaces = :replaces, ports = :ports WHERE id = :id";
 
 pub(crate) fn insert(database: &Database, record: &SandboxRecord) -> Result<(), StoreError> {
     match write(database, INSERT, record) {
@@ -52,6 +52,7 @@ fn write(database: &Database, sql: &str, record: &SandboxRecord) -> Result<usize
         ":last_active_at": time(record.last_active_at),
         ":owner": record.owner.as_ref().map(KeyId::as_str),
         ":replaces": record.replaces.as_ref().map(SandboxId::as_str),
+        ":ports": (!record.ports.is_empty()).then(|| json(&record.ports)).transpose()?,
     })
 }
 
@@ -168,5 +169,6 @@ fn read_columns(columns: &Columns<'_>) -> Result<SandboxRecord, Reason> {
         last_active_at: columns.time("last_active_at")?,
         owner: columns.maybe_parsed("owner")?,
         replaces: columns.maybe_parsed("replaces")?,
+        ports: columns.maybe_json("ports")?.unwrap_or_default(),
     })
 }

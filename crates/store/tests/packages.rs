@@ -42,6 +42,7 @@ fn sandbox(seed: u8) -> SandboxRecord {
         last_active_at: at(1),
         owner: None,
         replaces: None,
+        ports: Vec::new(),
     }
 }
 

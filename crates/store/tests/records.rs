@@ -49,6 +49,7 @@ fn sandbox(seed: u8, called: &str) -> SandboxRecord {
         last_active_at: at(1),
         owner: None,
         replaces: None,
+        ports: Vec::new(),
     }
 }
 

@@ -42,7 +42,7 @@ impl Backend for TestBackend {
                 if wanted.limits.disk_is_hard { Some(STARTS.read().await) } else { None };
             backend.create(&wanted).await
         };
-        let real = self.shared.place.with_backend(create).await?;
+        let real = self.shared.namespace.with_backend(create).await?;
         Ok(self.shared.keep(&plan.id, real))
     }
 
@@ -50,18 +50,18 @@ impl Backend for TestBackend {
         self.shared.switches.check_there()?;
         let known = plan.clone();
         let adopt = |backend: Arc<NamespaceBackend>| async move { backend.adopt(&known).await };
-        let real = self.shared.place.with_backend(adopt).await?;
+        let real = self.shared.namespace.with_backend(adopt).await?;
         Ok(real.map(|real| self.shared.keep(&plan.id, real)))
     }
 
     async fn sweep(&self, alive: &[SandboxId], known: &[SandboxId]) -> Result<Vec<SandboxId>, BackendError> {
-        if self.shared.place.directories().is_none() {
+        if self.shared.namespace.directories().is_none() {
             // Nothing was made yet, so nothing needs to be started to look for it.
             return Ok(Vec::new());
         }
         let (alive, known) = (alive.to_vec(), known.to_vec());
         let sweep = |backend: Arc<NamespaceBackend>| async move { backend.sweep(&alive, &known).await };
-        let swept = self.shared.place.with_backend(sweep).await?;
+        let swept = self.shared.namespace.with_backend(sweep).await?;
         lock(&self.shared.instances).retain(|id, _| !swept.contains(id));
         Ok(swept)
     }
@@ -71,12 +71,12 @@ impl Backend for TestBackend {
         if let Some(error) = self.shared.switches.take_removal_failure() {
             return Err(error);
         }
-        if self.shared.place.directories().is_none() {
+        if self.shared.namespace.directories().is_none() {
             return Ok(());
         }
         let gone = id.clone();
         let remove = |backend: Arc<NamespaceBackend>| async move { Backend::remove(&*backend, &gone).await };
-        self.shared.place.with_backend(remove).await?;
+        self.shared.namespace.with_backend(remove).await?;
         lock(&self.shared.instances).remove(id);
         Ok(())
     }

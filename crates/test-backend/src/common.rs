@@ -12,7 +12,7 @@ use backends::namespace::{Directories, NamespaceBackend};
 use sandbox::{Backend as _, BackendError, Capabilities};
 use tokio::sync::RwLock;
 
-use crate::place::{LOOK_AGAIN, end, wait_for};
+use crate::namespace::{LOOK_AGAIN, end, wait_for};
 
 /// How long the layer may take: it has thousands of files, and others may be busy with the disk.
 const LAYER_TIME: Duration = Duration::from_secs(180);

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::{
     hostile, lock,
-    place::{outside_of_tests, spawn},
+    namespace::{outside_of_tests, spawn},
     switches::{Hostility, Switches},
 };
 

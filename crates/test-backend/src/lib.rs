@@ -6,7 +6,7 @@ mod backend;
 mod common;
 mod hostile;
 mod instance;
-mod place;
+mod namespace;
 mod programs;
 mod roles;
 mod snapshots;
@@ -25,7 +25,7 @@ use std::{
 
 use sandbox::{Backend, BackendError, Capabilities, Instance, SandboxId, SnapshotId};
 
-use self::{instance::LiveInstance, place::Place, switches::Switches};
+use self::{instance::LiveInstance, namespace::TestNamespace, switches::Switches};
 pub use self::{
     programs::{PICTURE, echo_server},
     switches::Hostility,
@@ -44,7 +44,7 @@ struct Shared {
     /// What `probe` answers, where a test decided that.
     capabilities: Mutex<Option<Capabilities>>,
     switches: Arc<Switches>,
-    place: Place,
+    namespace: TestNamespace,
     instances: Mutex<BTreeMap<SandboxId, Arc<LiveInstance>>>,
     /// Everything that an engine was given, also of volumes.
     given: Mutex<Vec<Weak<LiveInstance>>>,
@@ -59,7 +59,7 @@ impl Drop for EndsEverything {
         for instance in lock(&self.0.given).drain(..).filter_map(|instance| instance.upgrade()) {
             instance.let_go();
         }
-        self.0.place.end();
+        self.0.namespace.end();
     }
 }
 
@@ -71,16 +71,16 @@ impl Default for TestBackend {
 
 impl TestBackend {
     pub fn new() -> Self {
-        Self::on(Place::default())
+        Self::on(TestNamespace::default())
     }
 
     /// One in the home of an engine that keeps images there.
     pub fn in_home(home: &Path) -> Self {
-        Self::on(Place::in_home(home))
+        Self::on(TestNamespace::in_home(home))
     }
 
-    fn on(place: Place) -> Self {
-        let shared = Arc::new(Shared { place, ..Shared::default() });
+    fn on(namespace: TestNamespace) -> Self {
+        let shared = Arc::new(Shared { namespace, ..Shared::default() });
         Self { _ends_everything: Some(Arc::new(EndsEverything(Arc::clone(&shared)))), shared }
     }
 
@@ -152,7 +152,7 @@ impl TestBackend {
     /// The guest dies by itself, and everything in the sandbox with it. False when there is none.
     pub fn vanish(&self, id: &SandboxId) -> bool {
         lock(&self.shared.instances).remove(id);
-        self.shared.place.kill_guest(id)
+        self.shared.namespace.kill_guest(id)
     }
 
     /// Every sandbox that lives now.
@@ -163,13 +163,13 @@ impl TestBackend {
 
     /// Every sandbox whose files are kept.
     pub fn kept(&self) -> Vec<SandboxId> {
-        let Some(directories) = self.shared.place.directories() else { return Vec::new() };
-        place::ids_in(&directories.home.join("sandboxes"))
+        let Some(directories) = self.shared.namespace.directories() else { return Vec::new() };
+        namespace::ids_in(&directories.home.join("sandboxes"))
     }
 
     /// Changes what a snapshot holds, as a failing disk would.
     pub fn damage_snapshot(&self, id: &SnapshotId) {
-        let home = self.shared.place.directories().map(|found| found.home.clone()).unwrap_or_default();
+        let home = self.shared.namespace.directories().map(|found| found.home.clone()).unwrap_or_default();
         let upper = home.join("snapshots").join(id.as_str()).join("tree/root/upper");
         fs::write(upper.join("damage"), "x").unwrap_or_else(|error| panic!("{}: {error}", upper.display()));
     }

@@ -29,7 +29,7 @@ impl BackendSnapshots for TestBackend {
             answered.await.unwrap_or_else(|_left| Err(left(())))
         });
         let take = |backend: Arc<NamespaceBackend>| async move { backend.take(&plan, &id, held).await };
-        let copied = self.shared.place.with_backend(take);
+        let copied = self.shared.namespace.with_backend(take);
         let holds = async {
             if asked.await.is_ok() {
                 // Who does not hear the answer tells why by itself.
@@ -42,32 +42,32 @@ impl BackendSnapshots for TestBackend {
     async fn facts(&self, id: &SnapshotId) -> Result<TreeFacts, BackendError> {
         let id = id.clone();
         let facts = |backend: Arc<NamespaceBackend>| async move { backend.facts(&id).await };
-        self.shared.place.with_backend(facts).await
+        self.shared.namespace.with_backend(facts).await
     }
 
     async fn export(&self, id: &SnapshotId, archive: OwnedFd) -> Result<(), BackendError> {
         let id = id.clone();
         let export = |backend: Arc<NamespaceBackend>| async move { backend.export(&id, archive).await };
-        self.shared.place.with_backend(export).await
+        self.shared.namespace.with_backend(export).await
     }
 
     async fn import(&self, id: &SnapshotId, archive: OwnedFd) -> Result<TreeFacts, BackendError> {
         let id = id.clone();
         let import = |backend: Arc<NamespaceBackend>| async move { backend.import(&id, archive).await };
-        self.shared.place.with_backend(import).await
+        self.shared.namespace.with_backend(import).await
     }
 
     async fn remove(&self, id: &SnapshotId) -> Result<(), BackendError> {
         let id = id.clone();
         let remove =
             |backend: Arc<NamespaceBackend>| async move { BackendSnapshots::remove(&*backend, &id).await };
-        self.shared.place.with_backend(remove).await
+        self.shared.namespace.with_backend(remove).await
     }
 
     async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError> {
         let plan = plan.clone();
         let diff = |backend: Arc<NamespaceBackend>| async move { backend.diff(&plan, query).await };
-        self.shared.place.with_backend(diff).await
+        self.shared.namespace.with_backend(diff).await
     }
 }
 

@@ -23,20 +23,20 @@ impl BackendVolumes for TestBackend {
             let _may_make_an_image = STARTS.read().await;
             BackendVolumes::make(&*backend, &id, kind, limit).await
         };
-        self.shared.place.with_backend(make).await
+        self.shared.namespace.with_backend(make).await
     }
 
     async fn used(&self, id: &VolumeId) -> Result<u64, BackendError> {
         let id = id.clone();
         let used = |backend: Arc<NamespaceBackend>| async move { BackendVolumes::used(&*backend, &id).await };
-        self.shared.place.with_backend(used).await
+        self.shared.namespace.with_backend(used).await
     }
 
     async fn remove(&self, id: &VolumeId) -> Result<(), BackendError> {
         let id = id.clone();
         let remove =
             |backend: Arc<NamespaceBackend>| async move { BackendVolumes::remove(&*backend, &id).await };
-        self.shared.place.with_backend(remove).await
+        self.shared.namespace.with_backend(remove).await
     }
 
     async fn open(&self, place: &SandboxId, id: &VolumeId) -> Result<Box<dyn Instance>, BackendError> {
@@ -44,7 +44,7 @@ impl BackendVolumes for TestBackend {
         let open = |backend: Arc<NamespaceBackend>| async move {
             BackendVolumes::open(&*backend, &place, &id).await
         };
-        let real = self.shared.place.with_backend(open).await?;
+        let real = self.shared.namespace.with_backend(open).await?;
         Ok(Box::new(TestInstance(self.shared.wrap(real))))
     }
 }

@@ -5,7 +5,7 @@ use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 use clap::{Args, Parser, Subcommand};
 use sandbox::{Error, Namespace};
 
-use crate::{commands, error::CommandError};
+use crate::{called_as, commands, error::CommandError};
 
 /// Sandboxes for AI agents: made in milliseconds, from the kernel's own parts
 ///
@@ -59,12 +59,16 @@ pub(crate) enum Command {
     Resume(commands::targets::Sandboxes),
     Restart(commands::restart::Args),
     Rm(commands::rm::Args),
+    Up(commands::up::Args),
+    Down(commands::down::Args),
+    Apply(commands::apply::Args),
     Ps(commands::ps::Args),
     Inspect(commands::inspect::Args),
     Logs(commands::logs::Args),
     Build(commands::build::Args),
     Cp(commands::cp::Args),
     Link(commands::link::Args),
+    Port(commands::port::Args),
     Stats(commands::stats::Args),
     Top(commands::top::Args),
     Wait(commands::wait::Args),
@@ -98,7 +102,7 @@ const EXIT_USAGE: u8 = 2;
 
 /// Parses the command line. The error is the exit code: 2 if parsing failed, 0 after `--help`.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
-    Cli::try_parse().map_err(|error| {
+    Cli::try_parse_from(called_as::arguments(env::args_os())).map_err(|error| {
         if !error.use_stderr() || !wants_json(env::args_os().skip(1)) {
             // If our output is closed, there is nobody to report to.
             error.print().ok();

@@ -3,6 +3,8 @@
 
 mod backends;
 mod images;
+mod mcp_sandbox;
+mod ports;
 mod snapshots;
 mod volumes;
 
@@ -21,10 +23,12 @@ use toml::{Table, Value};
 pub(crate) use self::{
     backends::{BackendsConfig, ProgramChoice},
     images::ImagesConfig,
+    mcp_sandbox::McpSandboxConfig,
+    ports::PortsConfig,
     snapshots::SnapshotsConfig,
     volumes::VolumesConfig,
 };
-use crate::{env, output};
+use crate::{daemon::AlsoListen, env, output};
 
 const SYSTEM_FILE: &str = "/etc/warren/config.toml";
 /// Largest file that is read. Most files have a few lines.
@@ -34,6 +38,7 @@ const LIKENESS: f64 = 0.6;
 
 /// Every known key.
 const KEYS: &[&str] = &[
+    "serve.also_listen",
     "pip.index_url",
     "npm.registry",
     "apt.proxy",
@@ -54,13 +59,25 @@ const KEYS: &[&str] = &[
     "backends.oci",
     "backends.gvisor",
     "backends.process",
+    "ports.domain",
+    "ports.publish_on",
 ];
+
+/// Whose sections a file may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Own,
+    /// Those of mcp-sandbox too.
+    McpSandbox,
+}
 
 /// The contents of the file.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     /// The file, if there is one.
     pub(crate) path: Option<PathBuf>,
+    /// Further listeners on TCP.
+    pub(crate) also_listen: Vec<AlsoListen>,
     pub(crate) pip_index: Option<Url>,
     pub(crate) npm_registry: Option<Url>,
     pub(crate) apt_proxy: Option<Url>,
@@ -72,6 +89,9 @@ pub(crate) struct Config {
     pub(crate) snapshots: SnapshotsConfig,
     pub(crate) volumes: VolumesConfig,
     pub(crate) backends: BackendsConfig,
+    pub(crate) ports: PortsConfig,
+    /// Only where the file may be one of mcp-sandbox.
+    pub(crate) mcp_sandbox: McpSandboxConfig,
 }
 
 // Written by hand because addresses may hold passwords.
@@ -84,6 +104,15 @@ impl std::fmt::Debug for Config {
 impl Config {
     /// Reads the file given by flag or variable; else the one at the default path, if it exists.
     pub(crate) fn load(named: Option<&Path>) -> Result<Self> {
+        Self::load_form(named, Form::Own)
+    }
+
+    /// The same; the file may be one of mcp-sandbox.
+    pub(crate) fn load_mcp_sandbox(named: Option<&Path>) -> Result<Self> {
+        Self::load_form(named, Form::McpSandbox)
+    }
+
+    fn load_form(named: Option<&Path>, form: Form) -> Result<Self> {
         let named = named.map(Path::to_owned).or_else(|| env::path(env::CONFIG));
         let (path, is_named) = match named {
             Some(path) => (path, true),
@@ -94,7 +123,10 @@ impl Config {
         };
         match read(&path) {
             Ok((text, is_public)) => {
-                let config = Self::parse(&text, &path)?;
+                let config = Self::parse(&text, &path, form)?;
+                if let Some(warning) = config.mcp_sandbox.warning(&path) {
+                    output::warn(&warning);
+                }
                 if is_public && config.has_credentials() {
                     output::warn(&format!(
                         "{} holds a password and is readable by other users; run `chmod 600` on it",
@@ -121,18 +153,22 @@ impl Config {
             || words.any(|word| Url::parse(word).is_ok_and(|url| has(&url)))
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Self> {
+    fn parse(text: &str, path: &Path, form: Form) -> Result<Self> {
         let place = path.display();
-        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
             // The parser's own message would quote the line, which may hold a password.
             let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
             let line = before.lines().count().max(1);
             Error::invalid(format!("{place}, line {line}: {}", error.message())).with_hint(
                 "Correct the file; docs/packages.md, docs/images.md, docs/snapshots.md, \
-                 docs/volumes.md and docs/backends.md show examples.",
+                 docs/volumes.md, docs/backends.md and docs/ports.md show examples.",
             )
         })?;
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
+        if form == Form::McpSandbox {
+            config.mcp_sandbox = McpSandboxConfig::take_from(&mut table, path)?;
+            config.pip_index = config.mcp_sandbox.pip_index.clone();
+        }
         for (section, value) in &table {
             let Value::Table(keys) = value else { return Err(unknown(path, section)) };
             if !KEYS.iter().any(|key| key.split('.').next() == Some(section.as_str())) {
@@ -153,6 +189,17 @@ impl Config {
         };
         let url = || value.as_str().and_then(|text| Url::parse(text).ok()).filter(is_http);
         match key {
+            "serve.also_listen" => {
+                let texts = value.as_array().map(|all| all.iter().map(Value::as_str));
+                let texts = texts.and_then(Iterator::collect::<Option<Vec<_>>>);
+                let Some(texts) = texts else {
+                    return wrong("a list such as [\"127.0.0.1:8181=mcp-sandbox\"]");
+                };
+                self.also_listen =
+                    texts.into_iter().map(str::parse).collect::<Result<_>>().map_err(|error: Error| {
+                        error.reworded(|words| format!("{}: {key}: {words}", path.display()))
+                    })?;
+            }
             "pip.index_url" | "npm.registry" | "apt.proxy" => {
                 let Some(url) = url() else { return wrong("an http or https address") };
                 match key {
@@ -193,6 +240,11 @@ impl Config {
             }
             _ if key.starts_with("backends.") && KEYS.contains(&key) => {
                 if let Err(wanted) = self.backends.set(key, value) {
+                    return wrong(wanted);
+                }
+            }
+            _ if key.starts_with("ports.") && KEYS.contains(&key) => {
+                if let Err(wanted) = self.ports.set(key, value) {
                     return wrong(wanted);
                 }
             }
@@ -276,19 +328,21 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Config> {
-        Config::parse(text, Path::new("/c.toml"))
+        Config::parse(text, Path::new("/c.toml"), Form::Own)
     }
 
     #[test]
     fn every_key_is_read() {
         let config = parse(
-            "[pip]\nindex_url = 'https://me:word@index.example/simple'\n[npm]\nregistry = 'http://r.example'\n\
+            "[serve]\nalso_listen = ['127.0.0.1:8181=mcp-sandbox']\n\
+             [pip]\nindex_url = 'https://me:word@index.example/simple'\n[npm]\nregistry = 'http://r.example'\n\
              [apt]\nproxy = 'http://p.example:3142'\nsources = ['deb http://a.example/debian stable main']\n\
              [packages]\nenabled = false\nmax_cache = '2g'\n\
              [images]\nmax_disk = '9g'\n[snapshots]\nmax_count = 3\n[volumes]\nmax_count = 4\n\
              [backends]\noci = true\n",
         )
         .unwrap();
+        assert_eq!(config.also_listen, ["127.0.0.1:8181=mcp-sandbox".parse().unwrap()]);
         assert_eq!(config.pip_index.as_ref().unwrap().password(), Some("word"));
         assert_eq!(config.npm_registry.as_ref().unwrap().as_str(), "http://r.example/");
         assert!(config.apt_proxy.is_some() && config.packages_disabled);
@@ -332,6 +386,8 @@ mod tests {
             "[apt]\nsources = 'deb https://me:secret@x/ y z'",
             "[packages]\nenabled = 'secret'",
             "[packages]\nmax_cache = -1",
+            "[serve]\nalso_listen = '127.0.0.1:8181=mcp-sandbox'",
+            "[serve]\nalso_listen = ['127.0.0.1:8181']",
         ] {
             let error = parse(text).unwrap_err();
             let told = format!("{error:?} {error}");

@@ -21,6 +21,10 @@ pub(crate) const NAMESPACE: &str = "WARREN_NAMESPACE";
 pub(crate) const APP_HOST: &str = "APP_HOST";
 pub(crate) const APP_PORT: &str = "APP_PORT";
 
+/// Those of opensandbox-mcp, for `warren mcp` in its dialect.
+pub(crate) const OPEN_SANDBOX_API_KEY: &str = "OPEN_SANDBOX_API_KEY";
+pub(crate) const OPEN_SANDBOX_DOMAIN: &str = "OPEN_SANDBOX_DOMAIN";
+
 pub(crate) const MCP_TOOLSETS: &str = "WARREN_MCP_TOOLSETS";
 
 pub(crate) const VARIABLES: &[Variable] = &[
@@ -50,6 +54,15 @@ pub(crate) const VARIABLES: &[Variable] = &[
     Variable {
         name: APP_PORT,
         purpose: "With `serve --dialect mcp-sandbox`: the port to listen on, where WARREN_LISTEN is not set. Default: 8181.",
+    },
+    Variable {
+        name: OPEN_SANDBOX_API_KEY,
+        purpose: "With `mcp --dialect opensandbox`: the key with whose rights everything is done. Default: the daemon's \
+                  owner's, on stdio.",
+    },
+    Variable {
+        name: OPEN_SANDBOX_DOMAIN,
+        purpose: "With `mcp --dialect opensandbox`: accepted if it names this machine, and refused otherwise.",
     },
     Variable {
         name: IDLE_EXIT,

@@ -143,6 +143,16 @@ pub(crate) fn in_words(next: &Next) -> String {
         Next::Pull(image) => {
             format!("Pull it with `warren pull {image}`, or load an archive that includes the image.")
         }
+        Next::HostImage(host) => {
+            let fallback = match host.can_stand_in {
+                true => ", or --image-fallback to use it whenever the image cannot be pulled",
+                false => "",
+            };
+            format!(
+                "Check the image's name and the network, or use --image host, which has {}{fallback}.",
+                host.listed()
+            )
+        }
         Next::Raise(limit) => raise(*limit).to_owned(),
         Next::Archive(what) => format!("Use an archive that `warren {what} save` wrote."),
         Next::VolumeSize => {
@@ -173,6 +183,7 @@ fn list(what: Thing) -> &'static str {
         Thing::Image => "`warren image ls` lists local images; `warren pull` gets one from a registry.",
         Thing::Key => "`warren key list` shows ids and labels.",
         Thing::Context => "`warren context ls SANDBOX` lists them.",
+        Thing::Port => "`warren port SANDBOX` lists them.",
         Thing::File | Thing::HostPath | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => {
             "Check the name."
         }

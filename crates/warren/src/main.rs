@@ -3,6 +3,7 @@
 
 mod arguments;
 mod build;
+mod called_as;
 mod cells;
 mod cli;
 mod client;
@@ -17,18 +18,26 @@ mod error;
 mod guest_role;
 mod interrupt;
 mod mcp;
+mod msb;
 mod output;
 mod packages;
 mod pulls;
+mod sandboxfile;
 mod session;
 mod terminal;
 
 use std::process::ExitCode;
 
+use self::called_as::Role;
+
 fn main() -> ExitCode {
     jail::run_spawner_role(guest_role::guest_main, backends::namespace::worker);
     if let Some(code) = guest_role::run_as_program() {
         return code;
+    }
+    match called_as::role() {
+        Role::Warren(_) => {}
+        Role::Msb => return msb::main(),
     }
     let cli = match cli::parse() {
         Ok(cli) => cli,

@@ -147,15 +147,16 @@ impl PackageGateway for HostGateway {
     fn serve(
         &self,
         client: PortStream,
-        manager: PackageManager,
+        manager: Option<PackageManager>,
         sandbox: &SandboxId,
     ) -> BoxFuture<'static, ()> {
         let id = ClientId::new(sandbox.to_string());
         let opened = self.opened();
+        let may = |wanted| manager.is_none_or(|manager| manager == wanted);
         let scope = Scope {
-            pip: manager == PackageManager::Pip,
-            npm: manager == PackageManager::Npm,
-            apt: manager == PackageManager::Apt,
+            pip: may(PackageManager::Pip),
+            npm: may(PackageManager::Npm),
+            apt: may(PackageManager::Apt),
         };
         Box::pin(async move {
             match opened {

@@ -1,6 +1,7 @@
-"""A package index with one package, on loopback: prints its address and serves until it is killed."""
+"""A package index on loopback with one package, and another that never comes: prints its address and serves until it is
+killed."""
 
-import hashlib, http.server, io, zipfile
+import hashlib, http.server, io, threading, zipfile
 
 NAME, VERSION = "burrow", "1.2"
 INFO = f"{NAME}-{VERSION}.dist-info"
@@ -22,6 +23,8 @@ SERVED = {f"/simple/{NAME}/": PAGE, f"/files/{FILE}": WHEEL}
 
 class Index(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        if self.path == "/simple/molasses/":
+            threading.Event().wait()
         body = SERVED.get(self.path)
         self.send_response(404 if body is None else 200)
         self.send_header("Content-Type", "text/html")

@@ -41,17 +41,24 @@ pub(super) struct Caller {
     sender: SendRequest<Full<Bytes>>,
     address: SocketAddr,
     dialect: Dialect,
+    path: String,
     session: Option<String>,
     n_asked: u64,
 }
 
 impl Caller {
     pub(super) async fn connect(address: SocketAddr, dialect: Dialect) -> Result<Self> {
+        Self::connect_to(address, "/mcp", dialect).await
+    }
+
+    /// To a surface at a path of its own.
+    pub(super) async fn connect_to(address: SocketAddr, path: &str, dialect: Dialect) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        let mut caller = Self { sender, address, dialect, session: None, n_asked: 0 };
+        let path = path.to_owned();
+        let mut caller = Self { sender, address, dialect, path, session: None, n_asked: 0 };
         if dialect == Dialect::Session {
             let (session, answer) = caller.post(&initialize(0)).await?;
             caller.session = session;
@@ -88,7 +95,7 @@ impl Caller {
     fn request(&self, method: Method) -> hyper::http::request::Builder {
         let request = Request::builder()
             .method(method)
-            .uri("/mcp")
+            .uri(&self.path)
             .header(HOST, self.address.to_string())
             .header(VERSION_HEADER, self.dialect.version());
         match &self.session {

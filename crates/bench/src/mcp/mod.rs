@@ -1,6 +1,7 @@
 //! How fast MCP is: from a client's spawn to the first answer, over stdio and HTTP, alone and with many.
 
 mod http;
+mod opensandbox;
 mod stdio;
 
 use std::{
@@ -27,6 +28,9 @@ use crate::{
 
 /// Listens on TCP, without keys and without a rate limit.
 const ARGUMENTS: [&str; 5] = ["--dev", "--listen", "127.0.0.1:0", "--rate-limit", "1000000"];
+/// Surfaces of other systems, each at `/mcp/<name>`.
+const SURFACES: [&str; 5] =
+    ["microsandbox", "microsandbox-mcp", "microsandbox-mcp-0.6", "mcp-sandbox", "opensandbox"];
 /// One of this many calls is a command; the others read a file or the list.
 const CALLS_PER_COMMAND: usize = 10;
 /// A daemon releases unused memory every ten seconds.
@@ -75,7 +79,9 @@ impl Mcp<'_> {
         self.daemon_memory("idle")?;
         self.spawns().await?;
         self.lists().await?;
+        self.lists_of_dialects().await?;
         self.commands().await?;
+        self.opensandbox().await?;
         self.crowd().await
     }
 
@@ -144,6 +150,28 @@ impl Mcp<'_> {
         Ok(())
     }
 
+    /// The lists of other systems' surfaces, each in a session of its own.
+    async fn lists_of_dialects(&mut self) -> Result<()> {
+        let mut measured = Vec::new();
+        for surface in SURFACES {
+            let path = format!("/mcp/{surface}");
+            let mut caller = Caller::connect_to(self.address, &path, Dialect::Session).await?;
+            let mut samples = Samples::default();
+            for run in 0..=self.runs * 4 {
+                let (took, answer) = timed(caller.ask("tools/list", json!({}))).await?;
+                if answer.pointer("/result/tools/0").is_none() {
+                    return Err(unexpected(&answer));
+                }
+                if run > 0 {
+                    samples.push(took);
+                }
+            }
+            measured.push((surface.to_owned(), samples));
+        }
+        self.report.compare("tools/list of dialects", measured);
+        Ok(())
+    }
+
     /// The same command by REST on the Unix socket, which is the exec itself, and over MCP.
     async fn commands(&mut self) -> Result<()> {
         let name = self.create().await?;
@@ -168,6 +196,28 @@ impl Mcp<'_> {
         }
         let names = ["REST, Unix socket", "MCP HTTP, session", "MCP HTTP, stateless"].map(str::to_owned);
         self.report.compare("exec true", names.into_iter().zip(samples).collect());
+        self.daemon.remove(&name).await
+    }
+
+    /// A command line by REST on the Unix socket, and as OpenSandbox's SDK sends it.
+    async fn opensandbox(&mut self) -> Result<()> {
+        let name = self.create().await?;
+        let mut client = opensandbox::Client::connect(self.address, &name).await?;
+        let mut samples = [Samples::default(), Samples::default()];
+        for run in 0..=self.runs * 4 {
+            let start = Instant::now();
+            self.daemon.exec(&name, &["bash", "-c", "true"]).await?;
+            let plain = start.elapsed();
+            let (took, ()) = timed(client.run("true")).await?;
+            if run > 0 {
+                for (samples, took) in samples.iter_mut().zip([plain, took]) {
+                    samples.push(took);
+                }
+            }
+            progress("opensandbox POST /command true", run, self.runs * 4);
+        }
+        let names = ["REST, Unix socket", "opensandbox, POST /command"].map(str::to_owned);
+        self.report.compare("bash -c true", names.into_iter().zip(samples).collect());
         self.daemon.remove(&name).await
     }
 

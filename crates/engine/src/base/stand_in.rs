@@ -1,13 +1,14 @@
-//! Interpreters of the host as a substitute for their well-known images, if no registry can be reached.
+//! Interpreters of the host as a substitute for their well-known images, for callers who accept one.
 
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use images::{Event, Image, Images, PullOptions, Reference};
-use sandbox::{Base, ImageRef};
+use sandbox::{Base, HostImage, ImageRef};
 use tokio::{sync::Notify, time::timeout};
 
 use crate::Progress;
@@ -20,6 +21,8 @@ const PROGRAM_DIRECTORIES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
 const WELL_KNOWN: [&str; 4] = ["docker.io/library/", "docker.io/", "library/", "microsandbox/"];
 /// Images that the host can stand in for, and the programs needed for that.
 const STAND_INS: [(&str, &[&str]); 2] = [("python", &["python3", "python"]), ("node", &["node", "nodejs"])];
+/// Programs of the image `host` that a caller who cannot have another image is told of.
+const OFFERED: [&str; 9] = ["python3", "node", "bash", "perl", "ruby", "php", "go", "gcc", "java"];
 
 /// A host program that can replace an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +45,21 @@ impl StandIn {
 /// The host's stand-in for the image, if there is one.
 pub(super) fn find(image: &str) -> Option<StandIn> {
     find_in(image, &PROGRAM_DIRECTORIES.map(Path::new))
+}
+
+/// What the image `host` has on this machine.
+pub(super) fn host_image(can_stand_in: bool) -> HostImage {
+    let directories = PROGRAM_DIRECTORIES.map(Path::new);
+    let programs = OFFERED.iter().filter_map(|name| versioned_in(name, &directories));
+    HostImage { programs: programs.collect(), can_stand_in }
+}
+
+/// The program's name with its version, where a link tells it: `python3` is often a link to `python3.11`.
+fn versioned_in(name: &str, directories: &[&Path]) -> Option<String> {
+    let program = directories.iter().map(|place| place.join(name)).find(|place| place.is_file())?;
+    let target = program.canonicalize().ok();
+    let told = target.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
+    Some(told.filter(|told| told.starts_with(name)).unwrap_or(name).to_owned())
 }
 
 fn find_in(image: &str, directories: &[&Path]) -> Option<StandIn> {
@@ -93,6 +111,19 @@ pub(super) async fn pull_if_reachable(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_called_by_its_version_where_a_link_tells_it() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("python3.11"), "").unwrap();
+        std::os::unix::fs::symlink("python3.11", place.path().join("python3")).unwrap();
+        std::fs::write(place.path().join("node"), "").unwrap();
+        std::os::unix::fs::symlink("node", place.path().join("gcc")).unwrap();
+        let told = |name| versioned_in(name, &[place.path()]);
+        assert_eq!(told("python3").as_deref(), Some("python3.11"));
+        assert_eq!((told("node").as_deref(), told("gcc").as_deref()), (Some("node"), Some("gcc")));
+        assert_eq!(told("ruby"), None);
+    }
 
     #[test]
     fn interpreters_of_the_host_stand_in_for_their_images_and_for_no_others() {

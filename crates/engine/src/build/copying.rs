@@ -12,8 +12,8 @@ use super::{
     Builder, MAX_CONTEXT,
     context::{self, Budget, Context, Entry, Kind, Odd, Owners, Reading, SourceMatch},
     holes::Filled,
+    instruction_sandbox::InstructionSandbox,
     pieces::{self, Piece, Section, Source},
-    place::Place,
     spool::Limit,
 };
 use crate::disk::may_block;
@@ -85,19 +85,23 @@ impl Load {
 
     /// From the files of an image, which is looked into from a sandbox of its own.
     pub(super) async fn from_image(builder: &Arc<Builder>, image: &Image, step: &CopyStep) -> Result<Self> {
-        let place = Place::make(builder, image).await?;
-        let load = Self::from_place(builder, &place, step).await;
-        place.end().await;
+        let sandbox = InstructionSandbox::make(builder, image).await?;
+        let load = Self::from_sandbox(builder, &sandbox, step).await;
+        sandbox.end().await;
         load
     }
 
-    async fn from_place(builder: &Arc<Builder>, place: &Place<'_>, step: &CopyStep) -> Result<Self> {
+    async fn from_sandbox(
+        builder: &Arc<Builder>,
+        sandbox: &InstructionSandbox<'_>,
+        step: &CopyStep,
+    ) -> Result<Self> {
         let mut load = Self::default();
         let mut room = Room { builder, budget: Budget::default(), bytes: MAX_CONTEXT.bytes() };
         for source in &step.sources {
-            for path in sources(builder, place, source).await? {
-                let path = followed(builder, place, path).await?;
-                let bytes = builder.engine.pack(&builder.who, &place.which, &path).await?;
+            for path in sources(builder, sandbox, source).await? {
+                let path = followed(builder, sandbox, path).await?;
+                let bytes = builder.engine.pack(&builder.who, &sandbox.which, &path).await?;
                 let file = builder.spool.take(bytes, &mut room.bytes, "what is copied").await?;
                 let wanted = || builder.still_wanted();
                 let reading = Reading { what: source, odd: Odd::LeftOut, wanted: &wanted };
@@ -123,15 +127,20 @@ impl Load {
     }
 
     /// Puts everything into the sandbox.
-    pub(super) async fn put(self, builder: &Arc<Builder>, place: &Place<'_>, step: &CopyStep) -> Result<()> {
+    pub(super) async fn put(
+        self,
+        builder: &Arc<Builder>,
+        sandbox: &InstructionSandbox<'_>,
+        step: &CopyStep,
+    ) -> Result<()> {
         let Builder { engine, who, .. } = &**builder;
         let owner = match &step.chown {
-            Some(chown) => Some(owner(builder, place, chown).await?),
+            Some(chown) => Some(owner(builder, sandbox, chown).await?),
             None => None,
         };
         let to = step.to.trim_end_matches('/');
         let to = if to.is_empty() { "/" } else { to };
-        let there = match engine.stat(who, &place.which, to, true).await {
+        let there = match engine.stat(who, &sandbox.which, to, true).await {
             Ok(entry) => Some(entry.kind),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
@@ -144,20 +153,20 @@ impl Load {
             (if above.is_empty() { "/" } else { above }.to_owned(), Some(name.to_owned()))
         };
         let (directory, name) = into;
-        engine.mkdir(who, &place.which, &directory, true, None).await?;
+        engine.mkdir(who, &sandbox.which, &directory, true, None).await?;
         if there.is_none() && name.is_none() {
-            self.dress(builder, place, step, &directory, owner).await?;
+            self.dress(builder, sandbox, step, &directory, owner).await?;
         }
         let pieces = self.pieces(step, &directory, name.as_deref(), owner);
         let bytes = pieces::stream_of(pieces);
-        engine.unpack(who, &place.which, &directory, true, bytes).await.map(drop)
+        engine.unpack(who, &sandbox.which, &directory, true, bytes).await.map(drop)
     }
 
     /// A directory that was made for the copy is as the one that is copied, where that is one.
     async fn dress(
         &self,
         builder: &Builder,
-        place: &Place<'_>,
+        sandbox: &InstructionSandbox<'_>,
         step: &CopyStep,
         directory: &str,
         owner: Option<(u32, u32)>,
@@ -169,10 +178,10 @@ impl Load {
         };
         let kept = top.filter(|_| owners == Owners::Kept).map(|top| (top.uid, top.gid));
         if let Some((uid, gid)) = owner.or(kept) {
-            engine.chown(who, &place.which, directory, Some(uid), Some(gid), false).await?;
+            engine.chown(who, &sandbox.which, directory, Some(uid), Some(gid), false).await?;
         }
         if let Some(mode) = top.map(|top| step.chmod.unwrap_or(top.mode)) {
-            engine.chmod(who, &place.which, directory, mode, false).await?;
+            engine.chmod(who, &sandbox.which, directory, mode, false).await?;
         }
         Ok(())
     }
@@ -321,12 +330,16 @@ fn unsupported(name: &str, what: &str) -> Error {
 }
 
 /// The paths that a source stands for inside.
-async fn sources(builder: &Arc<Builder>, place: &Place<'_>, source: &str) -> Result<Vec<String>> {
+async fn sources(
+    builder: &Arc<Builder>,
+    sandbox: &InstructionSandbox<'_>,
+    source: &str,
+) -> Result<Vec<String>> {
     let cleaned = context::clean(source);
     if !Pattern::is_wild(&cleaned) {
         return Ok(vec![format!("/{cleaned}")]);
     }
-    let found = builder.engine.glob(&builder.who, &place.which, "/", &cleaned, MAX_GLOB).await?;
+    let found = builder.engine.glob(&builder.who, &sandbox.which, "/", &cleaned, MAX_GLOB).await?;
     if found.paths.is_empty() {
         return Err(Error::not_found(format!("{source} does not exist")));
     }
@@ -334,16 +347,20 @@ async fn sources(builder: &Arc<Builder>, place: &Place<'_>, source: &str) -> Res
 }
 
 /// Where a path leads when it is a link.
-async fn followed(builder: &Arc<Builder>, place: &Place<'_>, mut path: String) -> Result<String> {
+async fn followed(
+    builder: &Arc<Builder>,
+    sandbox: &InstructionSandbox<'_>,
+    mut path: String,
+) -> Result<String> {
     for _ in 0..MAX_HOPS {
         if path == "/" {
             return Ok(path);
         }
-        let entry = builder.engine.stat(&builder.who, &place.which, &path, false).await?;
+        let entry = builder.engine.stat(&builder.who, &sandbox.which, &path, false).await?;
         if entry.kind != FileKind::Symlink {
             return Ok(path);
         }
-        let target = builder.engine.read_link(&builder.who, &place.which, &path).await?;
+        let target = builder.engine.read_link(&builder.who, &sandbox.which, &path).await?;
         let above = path.rsplit_once('/').map_or("", |(above, _)| above);
         path = if target.starts_with('/') {
             format!("/{}", context::clean(&target))
@@ -355,14 +372,19 @@ async fn followed(builder: &Arc<Builder>, place: &Place<'_>, mut path: String) -
 }
 
 /// `user:group` as numbers; names are looked up in the image. A user alone is its own group, as Docker has it.
-async fn owner(builder: &Arc<Builder>, place: &Place<'_>, chown: &str) -> Result<(u32, u32)> {
+async fn owner(builder: &Arc<Builder>, sandbox: &InstructionSandbox<'_>, chown: &str) -> Result<(u32, u32)> {
     let (user, group) = chown.split_once(':').unwrap_or((chown, ""));
-    let uid = id_of(builder, place, user, "/etc/passwd").await?;
-    let gid = if group.is_empty() { uid } else { id_of(builder, place, group, "/etc/group").await? };
+    let uid = id_of(builder, sandbox, user, "/etc/passwd").await?;
+    let gid = if group.is_empty() { uid } else { id_of(builder, sandbox, group, "/etc/group").await? };
     Ok((uid, gid))
 }
 
-async fn id_of(builder: &Arc<Builder>, place: &Place<'_>, name: &str, accounts: &str) -> Result<u32> {
+async fn id_of(
+    builder: &Arc<Builder>,
+    sandbox: &InstructionSandbox<'_>,
+    name: &str,
+    accounts: &str,
+) -> Result<u32> {
     if let Ok(id) = name.parse() {
         return Ok(id);
     }
@@ -371,7 +393,7 @@ async fn id_of(builder: &Arc<Builder>, place: &Place<'_>, name: &str, accounts: 
             .with_hint("Use numbers with --chown, or create the user with RUN first.")
     };
     let read =
-        builder.engine.read_file(&builder.who, &place.which, accounts, 0, Some(MAX_ACCOUNTS_BYTES)).await;
+        builder.engine.read_file(&builder.who, &sandbox.which, accounts, 0, Some(MAX_ACCOUNTS_BYTES)).await;
     let bytes = match read {
         Ok((_, bytes)) => bytes.try_fold(Vec::new(), async |mut all, chunk| {
             all.extend_from_slice(&chunk);

@@ -7,10 +7,10 @@
 mod context;
 mod copying;
 mod holes;
+mod instruction_sandbox;
 mod keys;
 mod network;
 mod pieces;
-mod place;
 mod spool;
 mod stage;
 
@@ -175,7 +175,7 @@ impl Engine {
                 built = stage::build(&builder, spec, context) => built,
             };
             tokio::select! {
-                () = place::clear(&builder) => {}
+                () = instruction_sandbox::clear(&builder) => {}
                 () = closing.cancelled() => {}
             }
             // Fails when the caller has gone.
@@ -234,8 +234,8 @@ pub(crate) fn is_of_builds(spec: &SandboxSpec) -> bool {
 }
 
 /// For callers: a sandbox with a build's label would go with the daemon.
-pub(crate) fn check_labels(spec: &SandboxSpec) -> Result<()> {
-    if is_of_builds(spec) {
+pub(crate) fn check_label_keys<'a>(mut keys: impl Iterator<Item = &'a String>) -> Result<()> {
+    if keys.any(|key| key == LABEL) {
         return Err(Error::invalid(format!("the label {LABEL} is reserved for builds"))
             .with_hint("Use another label."));
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use sandbox::{Action, ErrorKind, PackageManager, Result, SandboxId};
 
-use super::{Builder, place::Place};
+use super::{Builder, instruction_sandbox::InstructionSandbox};
 use crate::{
     PackageGateway, WriteOptions,
     disk::may_block,
@@ -39,11 +39,11 @@ pub(super) fn is_offered(builder: &Builder) -> bool {
 
 impl Reach {
     /// `None` where there is none to be had.
-    pub(super) async fn open(builder: &Builder, place: &Place<'_>) -> Result<Option<Self>> {
+    pub(super) async fn open(builder: &Builder, sandbox: &InstructionSandbox<'_>) -> Result<Option<Self>> {
         let Builder { engine, who, id, .. } = builder;
         let Some(gateway) = engine.core().config.packages.clone() else { return Ok(None) };
         may_block(|| gateway.open())?;
-        let shared = engine.core().find_to_change(who, &place.which).await?;
+        let shared = engine.core().find_to_change(who, &sandbox.which).await?;
         let (life, guard) = shared.enter(Action::Exec, &engine.core().clock)?;
         let indexes = Indexes::open(&life).await;
         let indexes = indexes.map_err(|error| error::from_guest(error, &shared.label()))?;
@@ -51,7 +51,7 @@ impl Reach {
         let settings = format!("Acquire::http::Proxy \"{apt}\";\nAPT::Sandbox::User \"root\";\n");
         let settings = stream::iter([Ok(Bytes::from(settings))]).boxed();
         let options = WriteOptions { parents: true, permissions: Some(0o644), ..WriteOptions::default() };
-        engine.write_file(who, &place.which, APT_FILE, options, settings).await?;
+        engine.write_file(who, &sandbox.which, APT_FILE, options, settings).await?;
         let scratch = format!("/tmp/.warren-{id}");
         let sandbox = shared.subject.id.clone();
         Ok(Some(Self { life, gateway, sandbox, indexes, scratch, _guard: guard }))
@@ -95,11 +95,11 @@ impl Reach {
     pub(super) async fn during<T>(
         self,
         builder: &Builder,
-        place: &Place<'_>,
+        sandbox: &InstructionSandbox<'_>,
         work: impl Future<Output = T>,
     ) -> (T, Result<()>) {
         let done = self.indexes.serve(&self.life, &self.gateway, &self.sandbox, work).await;
-        let removed = builder.engine.remove_path(&builder.who, &place.which, &self.scratch, true).await;
+        let removed = builder.engine.remove_path(&builder.who, &sandbox.which, &self.scratch, true).await;
         let removed = match removed {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed,

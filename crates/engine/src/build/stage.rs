@@ -16,9 +16,9 @@ use super::{
     BuildEvent, BuildSpec, Builder, BuiltImage, DockerfileSource, MAX_STEPS, OUTSIDE_DOCKERFILE,
     context::Context,
     copying::Load,
+    instruction_sandbox::InstructionSandbox,
     keys,
     network::{self, Reach},
-    place::Place,
 };
 use crate::{ByteStream, disk::may_block, images::from_images};
 
@@ -309,9 +309,9 @@ impl<'a> Walk<'a> {
         if self.reuse(state, &key).await? {
             return Ok(());
         }
-        let place = Place::make(self.builder, &ground).await?;
-        let layer = self.run_in(&place, step).await;
-        place.end().await;
+        let sandbox = InstructionSandbox::make(self.builder, &ground).await?;
+        let layer = self.run_in(&sandbox, step).await;
+        sandbox.end().await;
         self.keep(state, &ground, located, key, layer?).await
     }
 
@@ -322,10 +322,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    async fn run_in(&self, place: &Place<'_>, step: &RunStep) -> Result<Option<File>> {
+    async fn run_in(&self, sandbox: &InstructionSandbox<'_>, step: &RunStep) -> Result<Option<File>> {
         let mut env: BTreeMap<_, _> = step.env.iter().chain(&step.proxies).cloned().collect();
         let reach = match self.network(step) {
-            Network::Default => Reach::open(self.builder, place).await?,
+            Network::Default => Reach::open(self.builder, sandbox).await?,
             Network::None => None,
         };
         if let Some(reach) = &reach {
@@ -340,15 +340,15 @@ impl<'a> Walk<'a> {
             timeout: Some(left.max(Duration::from_millis(1))),
             ..ExecSpec::default()
         };
-        let work = place.run(spec);
+        let work = sandbox.run(spec);
         let (outcome, cleared) = match reach {
-            Some(reach) => reach.during(self.builder, place, work).await,
+            Some(reach) => reach.during(self.builder, sandbox, work).await,
             None => (work.await, Ok(())),
         };
         match outcome? {
             ExecOutcome::Exited { code: 0, .. } => {
                 cleared?;
-                place.layer().await
+                sandbox.layer().await
             }
             outcome => Err(Error::invalid(format!("the command failed: {outcome}")).with_hint(
                 "Check its output, correct the instruction and build again; earlier layers are kept.",
@@ -362,13 +362,13 @@ impl<'a> Walk<'a> {
         if self.reuse(state, &key).await? {
             return Ok(());
         }
-        let place = Place::make(self.builder, &ground).await?;
-        let made = self.builder.engine.mkdir(&self.builder.who, &place.which, path, true, None).await;
+        let sandbox = InstructionSandbox::make(self.builder, &ground).await?;
+        let made = self.builder.engine.mkdir(&self.builder.who, &sandbox.which, path, true, None).await;
         let layer = match made {
-            Ok(()) => place.layer().await,
+            Ok(()) => sandbox.layer().await,
             Err(error) => Err(error),
         };
-        place.end().await;
+        sandbox.end().await;
         self.keep(state, &ground, located, key, layer?).await
     }
 
@@ -404,12 +404,12 @@ impl<'a> Walk<'a> {
         for note in &load.notes {
             self.warn(located, note).await;
         }
-        let place = Place::make(self.builder, &ground).await?;
-        let layer = match load.put(self.builder, &place, step).await {
-            Ok(()) => place.layer().await,
+        let sandbox = InstructionSandbox::make(self.builder, &ground).await?;
+        let layer = match load.put(self.builder, &sandbox, step).await {
+            Ok(()) => sandbox.layer().await,
             Err(error) => Err(error),
         };
-        place.end().await;
+        sandbox.end().await;
         self.keep(state, &ground, located, key, layer?).await
     }
 

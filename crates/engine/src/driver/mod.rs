@@ -12,12 +12,16 @@ mod init;
 mod manifest;
 mod work;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use sandbox::{
-    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, Instance, Lifetime, Next, OnExpiry, Result,
-    SandboxName, SandboxState, SnapshotId,
+    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, ExposedPort, Instance, Lifetime, Next,
+    OnExpiry, Result, SandboxName, SandboxState, SnapshotId, check_labels,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
@@ -37,6 +41,7 @@ use crate::{
     disk::may_block,
     error,
     patches::Pending,
+    ports::{self, Bound},
     shared::{Gone, Life, Shared, Status},
 };
 
@@ -85,6 +90,11 @@ pub(crate) enum Command {
         lifetime: Lifetime,
         reply: Reply<()>,
     },
+    /// Set the labels that have a value, and remove the others.
+    Relabel {
+        changes: BTreeMap<String, Option<String>>,
+        reply: Reply<()>,
+    },
     Exec {
         spec: Box<ExecSpec>,
         reply: Reply<ExecRecord>,
@@ -98,6 +108,15 @@ pub(crate) enum Command {
         name: SandboxName,
         /// The earlier name is released, not just lent.
         for_good: bool,
+        reply: Reply<()>,
+    },
+    /// Record that a port is exposed, and listen for it.
+    Expose {
+        exposed: ExposedPort,
+        reply: Reply<()>,
+    },
+    Withdraw {
+        port: u16,
         reply: Reply<()>,
     },
     /// Release the sandbox; it lives on.
@@ -213,6 +232,7 @@ impl Driver {
         who: &Principal,
         record: SandboxRecord,
         pending: Pending,
+        bound: Vec<Bound>,
     ) -> Result<Conceived> {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
@@ -221,6 +241,7 @@ impl Driver {
         if let Some(known) = core.reserve(who, Arc::clone(&shared), driver.record.replaces.as_ref())? {
             return Ok(Conceived::Known(known));
         }
+        shared.listeners.offer(bound);
         let closing = core.closing.clone();
         core.drivers.spawn(async move {
             let lived = async {
@@ -394,13 +415,40 @@ impl Driver {
             Command::Renew { lifetime, reply } => {
                 reply.send(self.renew(lifetime).await).unwrap_or(());
             }
+            Command::Relabel { changes, reply } => {
+                reply.send(self.relabel(changes).await).unwrap_or(());
+            }
             Command::Exec { spec, reply } => self.exec(*spec, reply),
             Command::Capture { into, reply } => self.capture(into, reply),
             Command::Rename { name, for_good, reply } => {
                 reply.send(self.rename(name, for_good).await).unwrap_or(());
             }
+            Command::Expose { exposed, reply } => {
+                reply.send(self.change_ports(|ports| ports::set(ports, exposed)).await).unwrap_or(());
+            }
+            Command::Withdraw { port, reply } => {
+                let withdrawn = self.change_ports(|ports| {
+                    ports.retain(|exposed| exposed.port != port);
+                    Ok(())
+                });
+                reply.send(withdrawn.await).unwrap_or(());
+            }
             Command::Close { reply } => self.close(reply).await,
         }
+    }
+
+    /// The record first; the listeners follow it.
+    async fn change_ports(&mut self, change: impl FnOnce(&mut Vec<ExposedPort>) -> Result<()>) -> Result<()> {
+        let before = self.record.ports.clone();
+        let changed = match change(&mut self.record.ports) {
+            Ok(()) => self.save().await,
+            Err(error) => Err(error),
+        };
+        if changed.is_err() {
+            self.record.ports = before;
+        }
+        self.publish();
+        changed
     }
 
     /// The requested name stays in the spec until a final rename, so that its own name is known.
@@ -510,6 +558,22 @@ impl Driver {
         Ok(())
     }
 
+    async fn relabel(&mut self, changes: BTreeMap<String, Option<String>>) -> Result<()> {
+        let mut changed = self.record.clone();
+        for (key, value) in changes {
+            match value {
+                Some(value) => drop(changed.spec.labels.insert(key, value)),
+                None => drop(changed.spec.labels.remove(&key)),
+            }
+        }
+        check_labels(&changed.spec.labels)?;
+        self.core.store.update_sandbox(changed.clone()).await.map_err(error::from_store)?;
+        self.record = changed;
+        self.manifest = manifest::Manifest::Due;
+        self.publish();
+        Ok(())
+    }
+
     async fn close(&mut self, reply: Reply<()>) {
         self.record.last_active_at = self.shared.activity.last_at();
         self.save_if_possible().await;
@@ -549,10 +613,12 @@ impl Driver {
             unreachable: None,
             gone: None,
         });
+        self.shared.listeners.follow(&self.core, &self.shared, &self.record);
     }
 
     fn vanish(&mut self, gone: Gone) {
         self.is_over = true;
+        self.shared.listeners.close();
         self.shared.status.send_modify(|status| {
             status.busy = false;
             status.gone = Some(gone);
@@ -595,7 +661,10 @@ impl Command {
             | Self::Remove { reply, .. }
             | Self::Drain { reply, .. }
             | Self::Renew { reply, .. }
+            | Self::Relabel { reply, .. }
             | Self::Rename { reply, .. }
+            | Self::Expose { reply, .. }
+            | Self::Withdraw { reply, .. }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
             Self::Capture { reply, .. } => refuse(reply, error),

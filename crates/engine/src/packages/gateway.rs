@@ -7,17 +7,17 @@ use sandbox::{PackageManager, Result, SandboxId};
 
 use crate::PortStream;
 
-/// Reaches package indexes for sandboxes. The manager of an install decides what its client may reach.
+/// Reaches package indexes for sandboxes.
 pub trait PackageGateway: fmt::Debug + Send + Sync {
     /// Prepares for clients, if not done before; a failure is returned to the caller who wanted packages.
     fn open(&self) -> Result<()>;
 
-    /// Answers one client, hostile like everything inside, until it leaves. All clients of one sandbox share its
-    /// limits.
+    /// Answers one client, hostile like everything inside, until it leaves. It may reach the index of this manager, or
+    /// that of any if absent. All clients of one sandbox share its limits.
     fn serve(
         &self,
         client: PortStream,
-        manager: PackageManager,
+        manager: Option<PackageManager>,
         sandbox: &SandboxId,
     ) -> BoxFuture<'static, ()>;
 

@@ -25,11 +25,13 @@ pub(crate) struct Jobs {
 pub(crate) struct LiveJob {
     /// Only the job's own task sends.
     pub(super) record: watch::Sender<PackageJobRecord>,
+    /// Where the install runs, as its caller said it.
+    cwd: Option<String>,
 }
 
 impl LiveJob {
-    pub(super) fn new(record: PackageJobRecord) -> Arc<Self> {
-        Arc::new(Self { record: watch::Sender::new(record) })
+    pub(super) fn new(record: PackageJobRecord, cwd: Option<String>) -> Arc<Self> {
+        Arc::new(Self { record: watch::Sender::new(record), cwd })
     }
 
     pub(super) fn now(&self) -> PackageJobRecord {
@@ -44,11 +46,13 @@ impl Jobs {
         let mut open = self.open();
         let of_sandbox = || open.values().filter(|other| other.record.borrow().sandbox == new.sandbox);
         let is_same = |other: &&Arc<LiveJob>| {
+            let is_same_place = other.cwd == job.cwd;
             let other = other.record.borrow();
             let is_asked_again = new.request_id.is_some() && other.request_id == new.request_id;
             // A caller who named a request wants to find that job again, not another's.
-            let is_joined =
-                new.request_id.is_none() && (other.manager, &other.packages) == (new.manager, &new.packages);
+            let is_joined = new.request_id.is_none()
+                && is_same_place
+                && (other.manager, &other.packages) == (new.manager, &new.packages);
             is_asked_again || is_joined
         };
         if let Some(same) = of_sandbox().find(is_same) {

@@ -1,6 +1,6 @@
 //! Finds the installed packages by looking inside.
 
-use sandbox::{Error, InstalledPackage, PackageManager, Result, SandboxPlan};
+use sandbox::{Error, InstalledPackage, Package, PackageManager, Result, SandboxPlan};
 use serde::Deserialize;
 
 use super::errand::{self, ErrandOutput};
@@ -28,17 +28,19 @@ for d in distributions():
 json.dump([{'name': n, 'version': v} for n, v in found.items()], sys.stdout)
 ";
 
-/// The packages of one manager, by name. `None`: the sandbox does not have this manager.
+/// The packages of one manager, by name; those of npm are of the project in `cwd`. `None`: the sandbox does not have
+/// this manager.
 pub(super) async fn installed(
     life: &Life,
     plan: &SandboxPlan,
     manager: PackageManager,
+    cwd: &str,
 ) -> Result<Option<Vec<InstalledPackage>>> {
     let output = match manager {
         PackageManager::Pip => errand::run(life, plan, &["python3", "-c", PIP], "/").await?,
         PackageManager::Npm => {
-            let words = ["npm", "ls", "--json", "--depth=0", "--prefix", &plan.cwd];
-            errand::run(life, plan, &words, &plan.cwd).await?
+            // It finds the project around its working directory, as the install does.
+            errand::run(life, plan, &["npm", "ls", "--json", "--depth=0"], cwd).await?
         }
         PackageManager::Apt => {
             let words = ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}\\t${Package}\\t${Version}\\n"];
@@ -57,6 +59,20 @@ pub(super) async fn installed(
     found.sort_unstable();
     found.truncate(MAX_TOLD);
     Ok(Some(found))
+}
+
+/// The names in a requirements file; none of a file that cannot be read. Files that it includes are not followed.
+pub(super) async fn named_in(life: &Life, plan: &SandboxPlan, file: &str, cwd: &str) -> Result<Vec<String>> {
+    let words = ["/bin/sh", "-c", "head -c 65536 < \"$1\"", "head", file];
+    let output = errand::run(life, plan, &words, cwd).await?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(requirement).collect())
+}
+
+/// The package that a line of a requirements file names.
+fn requirement(line: &str) -> Option<String> {
+    let line = line.trim();
+    let end = line.find(|c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c)).unwrap_or(line.len());
+    Package::new(PackageManager::Pip, &line[..end]).ok().map(|package| package.name().to_owned())
 }
 
 fn unreadable(life: &Life, manager: PackageManager, output: &ErrandOutput) -> Error {
@@ -112,6 +128,14 @@ mod tests {
 
     fn names(found: &[InstalledPackage]) -> Vec<String> {
         found.iter().map(|found| format!("{} {}", found.name, found.version)).collect()
+    }
+
+    #[test]
+    fn requirements_name_packages() {
+        let named = |text: &str| text.lines().filter_map(requirement).collect::<Vec<_>>();
+        let text =
+            "# all\nSix==1.16\n -r more.txt\n--hash=x\nrequests[socks] >= 2 ; python_version > '3'\n\n";
+        assert_eq!(named(text), ["six", "requests"]);
     }
 
     #[test]

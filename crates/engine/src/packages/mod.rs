@@ -12,6 +12,7 @@ mod look;
 mod recipe;
 mod run;
 mod serve;
+mod standing;
 mod within;
 
 use std::{sync::Arc, time::Duration};
@@ -25,8 +26,13 @@ use sandbox::{
 use serde::{Deserialize, Serialize};
 use store::PackageJobRecord;
 
-pub use self::gateway::PackageGateway;
-pub(crate) use self::{jobs::Jobs, run::take_up, within::Indexes};
+pub use self::{gateway::PackageGateway, standing::PORT as PACKAGES_PORT};
+pub(crate) use self::{
+    jobs::Jobs,
+    run::take_up,
+    standing::{Standing, names_a_manager, offer},
+    within::Indexes,
+};
 use self::{jobs::LiveJob, run::Order};
 use crate::{
     Engine, Principal, SandboxRef, error,
@@ -150,7 +156,7 @@ impl Engine {
             sandbox: shared.subject.id.clone(),
             request_id: spec.request_id,
             manager: spec.manager,
-            packages: packages.iter().map(|package| package.as_str().to_owned()).collect(),
+            packages: asked_texts(&packages, spec.requirements_file.as_deref()),
             state: PackageState::Installing,
             exec: None,
             port: None,
@@ -160,7 +166,7 @@ impl Engine {
             started_at: None,
             ended_at: None,
         };
-        let job = LiveJob::new(record.clone());
+        let job = LiveJob::new(record.clone(), spec.cwd.clone());
         if let Some(same) = self.core().jobs.admit(&job)? {
             return Ok(view(&shared, same.now(), Log::Shown));
         }
@@ -168,7 +174,7 @@ impl Engine {
             self.core().jobs.remove(&record.id);
             return Err(error::from_store(error));
         }
-        let order = Order { who: who.clone(), gateway, packages, timeout: spec.timeout };
+        let order = Order { who: who.clone(), gateway, cwd: spec.cwd, timeout: spec.timeout };
         run::begin(self.core(), job, order);
         Ok(view(&shared, record, Log::Shown))
     }
@@ -312,7 +318,7 @@ impl Engine {
         let (life, _guard) = shared.enter(Action::Exec, &self.core().clock)?;
         let plan = shared.status.borrow().record.plan.clone();
         // At the same time, so that together they take no longer than the slowest.
-        let looks = PackageManager::ALL.map(|manager| look::installed(&life, &plan, manager));
+        let looks = PackageManager::ALL.map(|manager| look::installed(&life, &plan, manager, &plan.cwd));
         let mut listings = Vec::new();
         for (manager, found) in PackageManager::ALL.into_iter().zip(join_all(looks).await) {
             match found {
@@ -330,7 +336,7 @@ impl Engine {
     async fn look(&self, shared: &Shared, manager: PackageManager) -> Result<Vec<InstalledPackage>> {
         let (life, _guard): (Arc<Life>, _) = shared.enter(Action::Exec, &self.core().clock)?;
         let plan = shared.status.borrow().record.plan.clone();
-        look::installed(&life, &plan, manager).await?.ok_or_else(|| {
+        look::installed(&life, &plan, manager, &plan.cwd).await?.ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, format!("{} has no {manager}", shared.label()))
                 .with_hint("Use an image that has it, or another package manager.")
         })
@@ -363,6 +369,12 @@ impl Engine {
             |record: PackageJobRecord| self.core().jobs.get(&record.id).map_or(record, |live| live.now());
         Ok(stored.map(newest).collect())
     }
+}
+
+/// The last words of the install's command line: what a job is known by, too.
+fn asked_texts(packages: &[Package], requirements_file: Option<&str>) -> Vec<String> {
+    let file = requirements_file.map(|file| format!("{}{file}", run::FROM_FILE));
+    packages.iter().map(|package| package.as_str().to_owned()).chain(file).collect()
 }
 
 /// Managers that may have a package of this name, each with the name in its own spelling.

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use sandbox::{Error, ErrorKind, ExecSpec, Package, PackageManager, RequestId, Result, SandboxPlan};
+use sandbox::{Error, ErrorKind, ExecSpec, PackageManager, RequestId, Result, SandboxPlan};
 use serde::Deserialize;
 
-use super::{PackageGateway, errand};
+use super::{PackageGateway, errand, run::FROM_FILE};
 use crate::shared::Life;
 
 /// An install that takes longer is killed, unless its caller set another limit.
@@ -56,10 +56,15 @@ pub(super) async fn exec(
     let base = format!("{served}/{}/", asked.manager);
     let (mut command, mut env) = match asked.manager {
         PackageManager::Pip => pip(python(life, plan).await?, &base),
-        PackageManager::Npm => npm(plan, &base),
+        PackageManager::Npm => npm(&base),
         PackageManager::Apt => apt(gateway.apt_sources(&served)?),
     };
-    command.extend(asked.packages.iter().map(|package| package.as_str().to_owned()));
+    for text in asked.packages {
+        match text.strip_prefix(FROM_FILE) {
+            Some(file) => command.extend(["-r".to_owned(), file.to_owned()]),
+            None => command.push(text.clone()),
+        }
+    }
     // The index is on loopback, whatever proxies the sandbox's own environment sets.
     for name in ["NO_PROXY", "no_proxy"] {
         env.insert(name.to_owned(), "127.0.0.1".to_owned());
@@ -67,6 +72,7 @@ pub(super) async fn exec(
     Ok(ExecSpec {
         command,
         env,
+        cwd: Some(asked.cwd.clone()),
         timeout: Some(asked.timeout.unwrap_or(DEFAULT_TIME_LIMIT)),
         request_id: Some(asked.request_id.clone()),
         ..ExecSpec::default()
@@ -75,7 +81,9 @@ pub(super) async fn exec(
 
 pub(super) struct Asked<'a> {
     pub(super) manager: PackageManager,
-    pub(super) packages: &'a [Package],
+    /// Packages, and files that name them after [`FROM_FILE`].
+    pub(super) packages: &'a [String],
+    pub(super) cwd: String,
     pub(super) timeout: Option<Duration>,
     /// Of the exec, by which it is found again.
     pub(super) request_id: RequestId,
@@ -138,8 +146,9 @@ fn pip(python: Python, base: &str) -> Command {
     (owned(words), env)
 }
 
-fn npm(plan: &SandboxPlan, base: &str) -> Command {
-    let words = ["npm", "install", "--prefix", &plan.cwd, "--registry", base, "--no-audit", "--no-fund"];
+/// Installs for the project around the working directory, as npm finds it: the nearest one with a `package.json`.
+fn npm(base: &str) -> Command {
+    let words = ["npm", "install", "--registry", base, "--no-audit", "--no-fund"];
     let env = [
         ("npm_config_update_notifier", "false"),
         ("npm_config_progress", "false"),

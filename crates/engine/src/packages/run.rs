@@ -27,13 +27,16 @@ use crate::{
     shared::{Life, Shared},
 };
 
+/// Before the path of a requirements file, where packages are listed. No package begins like this.
+pub(super) const FROM_FILE: &str = "-r ";
 const CUT_SHORT: &str = "the daemon stopped before the installation started";
 
 /// The inputs of a new job besides its record.
 pub(super) struct Order {
     pub(super) who: Principal,
     pub(super) gateway: Arc<dyn PackageGateway>,
-    pub(super) packages: Vec<Package>,
+    /// From the sandbox's own working directory.
+    pub(super) cwd: Option<String>,
     pub(super) timeout: Option<Duration>,
 }
 
@@ -54,7 +57,7 @@ pub(crate) async fn take_up(core: &Arc<Core>) {
     for record in unfinished {
         // Taken here, before anyone else can: the install of an earlier daemon may still run.
         let turn = core.jobs.turn(&record.sandbox, record.manager).try_lock_owned().ok();
-        let job = LiveJob::new(record);
+        let job = LiveJob::new(record, None);
         core.jobs.insert(&job);
         let task = Task { core: Arc::clone(core), job };
         let closing = core.closing.clone();
@@ -99,13 +102,15 @@ impl Task {
         may_block(|| order.gateway.open())?;
         let listener = serve::listen(&life, manager).await;
         let listener = listener.map_err(|error| error::from_guest(error, &shared.label()))?;
+        let plan = shared.status.borrow().record.plan.clone();
+        let packages = self.job.now().packages;
         let asked = Asked {
             manager,
-            packages: &order.packages,
+            packages: &packages,
+            cwd: beneath(&plan.cwd, order.cwd.as_deref()),
             timeout: order.timeout,
             request_id: self.exec_request()?,
         };
-        let plan = shared.status.borrow().record.plan.clone();
         let spec = recipe::exec(&life, &plan, &*order.gateway, &asked, listener.port).await?;
         let port = listener.port;
         // Before the effect: it tells the next daemon which port the programs inside will use.
@@ -207,7 +212,7 @@ impl Task {
         let job = self.job.now();
         let is_success = record.outcome.as_ref().is_some_and(ExecOutcome::is_success);
         if is_success {
-            let (found, note) = self.found(shared, &job).await;
+            let (found, note) = self.found(shared, &job, record.spec.cwd.as_deref()).await;
             return (PackageState::Installed, note, found);
         }
         let lines = log::last_lines(shared, &record.id);
@@ -220,17 +225,24 @@ impl Task {
         &self,
         shared: &Shared,
         job: &PackageJobRecord,
+        cwd: Option<&str>,
     ) -> (Vec<InstalledPackage>, Option<String>) {
         let looked = async {
             let (life, _guard) = shared.enter(Action::Exec, &self.core.clock)?;
             let plan = shared.status.borrow().record.plan.clone();
-            look::installed(&life, &plan, job.manager).await
+            let cwd = cwd.unwrap_or(&plan.cwd);
+            let mut names = asked_names(job);
+            for file in job.packages.iter().filter_map(|text| text.strip_prefix(FROM_FILE)) {
+                names.extend(look::named_in(&life, &plan, file, cwd).await?);
+            }
+            Ok::<_, Error>((look::installed(&life, &plan, job.manager, cwd).await?, names))
         };
-        let names = asked_names(job);
         match looked.await {
-            Ok(found) => {
+            Ok((found, names)) => {
                 let mut found = found.unwrap_or_default();
-                found.retain(|found| names.contains(&name_of(job.manager, &found.name)));
+                // A project's install names no packages: it is about all of them.
+                let is_asked = |found: &InstalledPackage| names.contains(&name_of(job.manager, &found.name));
+                found.retain(|found| names.is_empty() || is_asked(found));
                 (found, None)
             }
             Err(error) => (Vec::new(), Some(format!("could not read the installed versions: {error}"))),
@@ -259,7 +271,7 @@ async fn served<T>(
     work: impl Future<Output = T>,
 ) -> T {
     let serving = async {
-        serve::serve(Arc::clone(life), gateway, manager, sandbox, port, listener).await;
+        serve::serve(Arc::clone(life), gateway, Some(manager), sandbox, port, listener).await;
         std::future::pending::<Infallible>().await
     };
     tokio::select! {
@@ -275,6 +287,15 @@ pub(super) fn asked_names(job: &PackageJobRecord) -> Vec<String> {
 
 pub(super) fn name_of(manager: PackageManager, text: &str) -> String {
     Package::new(manager, text).map_or_else(|_odd| text.to_owned(), |package| package.name().to_owned())
+}
+
+/// A path from a directory; the directory itself if absent.
+fn beneath(directory: &str, path: Option<&str>) -> String {
+    match path {
+        None => directory.to_owned(),
+        Some(path) if path.starts_with('/') => path.to_owned(),
+        Some(path) => format!("{}/{path}", directory.trim_end_matches('/')),
+    }
 }
 
 fn why(manager: PackageManager, record: &ExecRecord, complaint: Option<&str>, sandbox: &Subject) -> String {

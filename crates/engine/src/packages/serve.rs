@@ -41,7 +41,7 @@ pub(super) async fn listen(life: &Life, manager: PackageManager) -> Result<Guest
 pub(super) async fn serve(
     life: Arc<Life>,
     gateway: Arc<dyn PackageGateway>,
-    manager: PackageManager,
+    manager: Option<PackageManager>,
     sandbox: &SandboxId,
     port: u16,
     mut listener: Option<GuestListener>,
@@ -72,7 +72,7 @@ async fn answer(
     listener: &mut GuestListener,
     life: &Arc<Life>,
     gateway: &Arc<dyn PackageGateway>,
-    manager: PackageManager,
+    manager: Option<PackageManager>,
     sandbox: &SandboxId,
     clients: &mut JoinSet<()>,
 ) -> GuestError {
@@ -95,7 +95,7 @@ async fn welcome(
     incoming: Incoming,
     life: Arc<Life>,
     gateway: Arc<dyn PackageGateway>,
-    manager: PackageManager,
+    manager: Option<PackageManager>,
     sandbox: SandboxId,
 ) {
     match life.client.accept(incoming).await {

@@ -41,7 +41,7 @@ impl Indexes {
     ) -> T {
         let serving = self.open.into_iter().map(|(manager, listener)| {
             let (life, gateway, port) = (Arc::clone(life), Arc::clone(gateway), listener.port);
-            serve::serve(life, gateway, manager, sandbox, port, Some(listener))
+            serve::serve(life, gateway, Some(manager), sandbox, port, Some(listener))
         });
         let serving = async {
             join_all(serving).await;

@@ -1,11 +1,13 @@
 //! The changes of a sandbox.
 
+use std::sync::Arc;
+
 use sandbox::{
-    DiffQuery, DiffReport, Error, Result, RootfsPlan, SandboxPlan, SandboxState, SnapshotManifest,
+    DiffQuery, DiffReport, Error, ErrorKind, Result, RootfsPlan, SandboxPlan, SandboxState, SnapshotManifest,
 };
 
-use super::SnapshotRef;
-use crate::{Engine, Principal, SandboxRef, error};
+use super::{SnapshotRef, registry::Snapshot};
+use crate::{Engine, Principal, SandboxRef, core::Core, error};
 
 /// Most changes in one answer.
 const MAX_CHANGES: usize = 100_000;
@@ -19,7 +21,8 @@ const DEFAULT_PATCH_BYTES: usize = 1024 * 1024;
 pub enum Since {
     #[default]
     Image,
-    /// A snapshot on the same image: of itself, of another sandbox, or one that it was made from.
+    /// A snapshot on the same image: of itself, of another sandbox, or one that it was made from. The name of the
+    /// sandbox that it was forked or restored from means the files which that one had then.
     Snapshot(String),
     /// Its own base: its image, or the snapshot.
     Start,
@@ -56,10 +59,10 @@ impl Engine {
         if matches!(state, SandboxState::Creating | SandboxState::Failed) {
             return Err(error::wrong_state(&shared.label(), state, sandbox::Action::Snapshot));
         }
-        let under = spec.under.unwrap_or_else(|| "/".to_owned());
-        if !under.starts_with('/') || under.contains('\0') || under.len() > 4095 {
-            return Err(Error::invalid(format!("{:?} is not an absolute path", shorten(&under)))
-                .with_hint("Give a path that starts with /."));
+        let under = spec.under.map_or("/".to_owned(), |under| sandbox::path_from(&plan.cwd, &under));
+        if under.contains('\0') || under.len() > 4095 {
+            return Err(Error::invalid(format!("{:?} is not a path", shorten(&under)))
+                .with_hint("Give a path of at most 4095 bytes without NUL."));
         }
         // Held until the comparison is done.
         let (against, _held) = match &spec.since {
@@ -67,7 +70,12 @@ impl Engine {
             Since::Start => (plan.above.clone(), None),
             Since::Snapshot(text) => {
                 let which = SnapshotRef::new(text, Some(shared.subject.namespace.clone()))?;
-                let snapshot = core.find_snapshot(who, &which)?;
+                let snapshot = match core.find_snapshot(who, &which) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        core.made_from(&plan, text).ok_or(error)?
+                    }
+                    found => found?,
+                };
                 if !is_on_the_same(&snapshot.manifest, &plan) {
                     let message =
                         format!("{} and {} have different images", shared.label(), snapshot.label());
@@ -89,6 +97,14 @@ impl Engine {
         };
         let report = core.backends.snapshots_of(&plan)?.diff(&plan, query).await;
         report.map_err(|error| error::from_backend(error, &shared.label()))
+    }
+}
+
+impl Core {
+    /// The snapshot that a sandbox was made from, if that was taken of the sandbox of this name.
+    fn made_from(&self, plan: &SandboxPlan, source: &str) -> Option<Arc<Snapshot>> {
+        let beneath = self.snapshots.by_id(plan.above.first()?)?;
+        (beneath.manifest.source.sandbox.as_str() == source).then_some(beneath)
     }
 }
 

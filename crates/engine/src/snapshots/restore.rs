@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::{Lifetime, Limits, MountSpec, Namespace, Result, RootfsSpec, SandboxName, SandboxSpec};
+use images::Progress;
+use sandbox::{
+    Error, ErrorKind, ImageRef, Lifetime, Limits, MountSpec, Namespace, Result, RootfsSpec, SandboxName,
+    SandboxSpec,
+};
+use store::SandboxRecord;
 
 use super::SnapshotRef;
-use crate::{Engine, Principal, SandboxView};
+use crate::{Engine, Principal, SandboxRef, SandboxView, mounts};
 
 /// The properties of a restored sandbox that the snapshot does not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +24,9 @@ pub struct RestoreSpec {
     pub lifetime: Lifetime,
     /// Replaces those of the snapshot's source.
     pub limits: Option<Limits>,
+    /// If a sandbox has the name, it is replaced. It keeps its own settings and mounts where this spec says nothing,
+    /// and gets the snapshot's files.
+    pub replace: bool,
 }
 
 impl Engine {
@@ -36,18 +44,61 @@ impl Engine {
             None => which.clone().in_namespace(&spec.namespace),
         };
         let snapshot = self.core().find_snapshot(who, &which)?;
-        let spec = SandboxSpec {
-            name: spec.name,
-            namespace: snapshot.record.namespace.clone(),
-            rootfs: Some(RootfsSpec::Snapshot { snapshot: snapshot.record.id.to_string() }),
-            limits: spec.limits.unwrap_or_else(|| snapshot.manifest.source.limits.clone()),
-            user: spec.user,
-            env: spec.env,
-            labels: spec.labels,
-            mounts: spec.mounts,
-            lifetime: spec.lifetime,
-            ..SandboxSpec::default()
+        let rootfs = RootfsSpec::Snapshot { snapshot: snapshot.record.id.to_string() };
+        let namespace = snapshot.record.namespace.clone();
+        let earlier = match (&spec.name, spec.replace) {
+            (Some(name), true) => SandboxRef::new(name.as_str(), Some(namespace.clone()))?,
+            (None, true) => {
+                return Err(Error::invalid("replace requires the name of the sandbox to replace")
+                    .with_hint("Give its name, or omit replace to create a new sandbox."));
+            }
+            (_, false) => {
+                let limits = snapshot.manifest.source.limits.clone();
+                return self.create_sandbox(who, new_spec(spec, namespace, rootfs, limits)).await;
+            }
         };
-        self.create_sandbox(who, spec).await
+        let new = match self.core().find_to_change(who, &earlier).await {
+            Ok(found) => changed_spec(found.status.borrow().record.clone(), spec, rootfs),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                new_spec(spec, namespace, rootfs, snapshot.manifest.source.limits.clone())
+            }
+            Err(error) => return Err(error),
+        };
+        self.replace_sandbox(who, new, &earlier, None, Progress::none()).await
     }
+}
+
+fn new_spec(spec: RestoreSpec, namespace: Namespace, rootfs: RootfsSpec, limits: Limits) -> SandboxSpec {
+    SandboxSpec {
+        name: spec.name,
+        namespace,
+        rootfs: Some(rootfs),
+        limits: spec.limits.unwrap_or(limits),
+        user: spec.user,
+        env: spec.env,
+        labels: spec.labels,
+        mounts: spec.mounts,
+        lifetime: spec.lifetime,
+        ..SandboxSpec::default()
+    }
+}
+
+/// The settings of an existing sandbox, with other files.
+fn changed_spec(of: SandboxRecord, spec: RestoreSpec, rootfs: RootfsSpec) -> SandboxSpec {
+    let is_default = spec.lifetime == Lifetime::default();
+    let mut changed = SandboxSpec {
+        name: spec.name,
+        rootfs: Some(rootfs),
+        image: ImageRef::default(),
+        request_id: None,
+        // With the paths that a front end allowed it.
+        mounts: if spec.mounts.is_empty() { mounts::asked_again(&of) } else { spec.mounts },
+        lifetime: if is_default { of.lifetime.clone() } else { spec.lifetime },
+        ..of.spec
+    };
+    changed.env.extend(spec.env);
+    changed.labels.extend(spec.labels);
+    changed.user = spec.user.or(changed.user);
+    changed.limits = spec.limits.unwrap_or(changed.limits);
+    changed
 }

@@ -133,6 +133,7 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
         last_active_at: now,
         owner: None,
         replaces: None,
+        ports: Vec::new(),
     };
     world.store.insert_sandbox(record.clone()).await.unwrap();
     record

@@ -70,7 +70,7 @@ async fn commands_that_no_kernel_takes_are_refused_before_anything_is_recorded()
         (ExecSpec { env: env("A=B", "1"), ..spec() }, "A=B"),
         (ExecSpec { env: env("", "1"), ..spec() }, "environment"),
         (ExecSpec { env: env("A", "1\0"), ..spec() }, "A"),
-        (ExecSpec { cwd: Some("relative".into()), ..spec() }, "relative"),
+        (ExecSpec { cwd: Some(String::new()), ..spec() }, "working directory"),
         (ExecSpec { terminal: Some(TerminalSize { rows: 0, cols: 80 }), ..spec() }, "terminal"),
         (ExecSpec { user: Some(String::new()), ..spec() }, "the user is empty"),
         (ExecSpec { user: Some("u".repeat(4096)), ..spec() }, "the user has 4096 bytes"),
@@ -94,7 +94,7 @@ async fn paths_that_are_no_paths_are_refused_by_every_call() {
     let which = world.create().await;
     let (engine, who) = (&world.engine, &world.who);
     let long = format!("/{}", "x".repeat(5000));
-    for path in ["", "relative", "../up", "/nul\0", long.as_str()] {
+    for path in ["", "nul\0", "/nul\0", long.as_str(), &long[1..]] {
         let kinds = [
             engine.stat(who, &which, path, true).await.err(),
             engine.list(who, &which, path, true, 1).await.err(),

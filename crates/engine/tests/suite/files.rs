@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{GrepQuery, Target, WatchKind, WriteOptions};
+use engine::{GrepQuery, SandboxRef, Target, WatchKind, WriteOptions};
 use futures_util::{StreamExt, stream};
-use sandbox::{ErrorKind, ExecSpec, FileKind, WriteMode};
+use sandbox::{ErrorKind, ExecSpec, FileKind, SandboxSpec, WriteMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::support::{World, bytes, collect, in_time};
@@ -52,6 +52,38 @@ async fn files_are_written_read_listed_and_changed() {
     assert_eq!(found.matches.len(), 2);
     engine.remove_path(who, &which, "/root/d", true).await.unwrap();
     assert_eq!(engine.stat(who, &which, "/root/d", true).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn relative_paths_start_at_the_working_directory() {
+    let world = World::new().await;
+    let spec = SandboxSpec { cwd: Some("/tmp/work".into()), ..SandboxSpec::default() };
+    let which = SandboxRef::from(&world.engine.create_sandbox(&world.who, spec).await.unwrap().id);
+    let (engine, who) = (&world.engine, &world.who);
+    let parents = WriteOptions { parents: true, ..WriteOptions::default() };
+    engine.write_file(who, &which, "a/b.txt", parents, bytes("here")).await.unwrap();
+    assert_eq!(world.read(&which, "/tmp/work/a/b.txt").await, "here");
+    engine.copy_path(who, &which, "a/b.txt", "../c.txt", false).await.unwrap();
+    assert_eq!(world.read(&which, "/tmp/c.txt").await, "here");
+    let listing = engine.list(who, &which, ".", true, 10).await.unwrap();
+    let paths: Vec<_> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
+    assert_eq!(paths, ["/tmp/work/a", "/tmp/work/a/b.txt"]);
+    let spec = ExecSpec { cwd: Some("a".into()), ..ExecSpec::argv(["cat", "b.txt"]) };
+    let exec = world.engine.exec(who, &which, spec).await.unwrap();
+    assert_eq!(world.output(&which, &exec.id).await, "here");
+    // Above the root there is only the root.
+    let root = engine.stat(who, &which, "../../../..", true).await.unwrap();
+    assert_eq!(root.kind, FileKind::Directory);
+}
+
+#[tokio::test]
+async fn command_lines_are_read_by_bash_where_there_is_one() {
+    let world = World::new().await;
+    let which = world.create().await;
+    assert_eq!(world.engine.shell(&world.who, &which).await.unwrap(), "/bin/bash");
+    let spec = SandboxSpec { shell: Some("dash".into()), ..SandboxSpec::default() };
+    let own = SandboxRef::from(&world.engine.create_sandbox(&world.who, spec).await.unwrap().id);
+    assert_eq!(world.engine.shell(&world.who, &own).await.unwrap(), "dash");
 }
 
 #[tokio::test]

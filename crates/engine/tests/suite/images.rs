@@ -6,7 +6,7 @@ use engine::{
     BuildSpec, Digest, DockerfileSource, Force, ImageConfig, ImageOptions, Platform, Principal, Progress,
     PullOptions, Reference, RestoreSpec, SandboxRef, SnapshotSpec,
 };
-use sandbox::{ErrorKind, FileIdentity, ImageRef, PullPolicy, RootfsPlan, RootfsSpec, SandboxSpec};
+use sandbox::{ErrorKind, FileIdentity, ImageRef, Next, PullPolicy, RootfsPlan, RootfsSpec, SandboxSpec};
 
 use super::support::{World, advice, bytes, in_time};
 
@@ -302,14 +302,21 @@ async fn what_is_not_here_is_pulled_only_when_that_was_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_stands_in_for_interpreters_and_says_so() {
+async fn the_host_stands_in_for_interpreters_only_if_asked_and_says_so() {
     let world = World::new().await;
-    let view = world.engine.create_sandbox(&world.who, on("python:3.12-slim", "py")).await.unwrap();
+    let error = world.engine.create_sandbox(&world.who, on("python:3.12-slim", "py")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let Some(Next::HostImage(host)) = error.next() else { panic!("{error:?}") };
+    assert!(host.can_stand_in && host.listed().contains("python3"), "{host:?}");
+    assert_eq!(world.engine.sandboxes(&world.who, &Default::default()).await.unwrap(), []);
+    let falls_back = |image, name| SandboxSpec { image_fallback: true, ..on(image, name) };
+    let view = world.engine.create_sandbox(&world.who, falls_back("python:3.12-slim", "py")).await.unwrap();
     assert_eq!((view.spec.image.as_str(), view.plan.image.as_str()), ("python:3.12-slim", ImageRef::HOST));
     assert_eq!(view.plan.rootfs, RootfsPlan::Host);
     assert!(view.warnings.iter().any(|warning| warning.contains("python:3.12-slim")), "{:?}", view.warnings);
-    let error = world.engine.create_sandbox(&world.who, on("alpine", "alp")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let error = world.engine.create_sandbox(&world.who, falls_back("alpine", "alp")).await.unwrap_err();
+    let Some(Next::HostImage(host)) = error.next() else { panic!("{error:?}") };
+    assert!(error.kind() == ErrorKind::Unsupported && !host.can_stand_in, "{host:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use engine::{Force, SandboxRef};
+use engine::{Force, SandboxRef, Target};
 use futures_util::future::join_all;
 use sandbox::{
     BackendError, ErrorKind, EventKind, ExecOutcome, ExecSpec, KillReason, Next, SandboxSpec, SandboxState,
@@ -353,4 +353,33 @@ async fn starts_that_come_at_once_are_one_start() {
         world.engine.start_sandbox(&world.who, &which)
     );
     assert!(one.is_err() && other.is_err());
+}
+
+#[tokio::test]
+async fn labels_are_set_and_removed_or_nothing_changes() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let change = |key: &str, value: Option<&str>| {
+        let changes = [(key.to_owned(), value.map(str::to_owned))].into();
+        world.engine.relabel_sandbox(&world.who, &which, changes)
+    };
+    change("team", Some("x")).await.unwrap();
+    for (key, value) in [("a b", "x"), ("", "x"), ("stage", "line\nbreak"), ("stage", &"x".repeat(2000))] {
+        assert_eq!(change(key, Some(value)).await.unwrap_err().kind(), ErrorKind::InvalidRequest, "{key:?}");
+    }
+    assert_eq!(world.view(&which).await.spec.labels, [("team".to_owned(), "x".to_owned())].into());
+    assert!(change("team", None).await.unwrap().spec.labels.is_empty());
+}
+
+#[tokio::test]
+async fn a_port_accepts_connections_where_nothing_serves_it() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let connect = || world.engine.connect(&world.who, &which, Target::Tcp(44771));
+    connect().await.unwrap_err();
+    // The second time it is taken, by us.
+    for _ in 0..2 {
+        world.engine.occupy_port(&world.who, &which, 44771).await.unwrap();
+    }
+    drop(connect().await.unwrap());
 }

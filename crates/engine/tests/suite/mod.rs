@@ -18,6 +18,7 @@ mod lifecycle;
 mod links;
 mod packages;
 mod patches;
+mod ports;
 mod quotas;
 mod read_only;
 mod recovery;

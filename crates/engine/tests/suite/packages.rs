@@ -22,7 +22,7 @@ impl PackageGateway for NoIndex {
         Ok(())
     }
 
-    fn serve(&self, _: PortStream, _: PackageManager, _: &SandboxId) -> BoxFuture<'static, ()> {
+    fn serve(&self, _: PortStream, _: Option<PackageManager>, _: &SandboxId) -> BoxFuture<'static, ()> {
         std::future::ready(()).boxed()
     }
 

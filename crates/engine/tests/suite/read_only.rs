@@ -8,8 +8,8 @@ use engine::{
 };
 use futures_util::{FutureExt, TryStreamExt, future::BoxFuture};
 use sandbox::{
-    ContextName, ErrorKind, ExecSpec, KeySpec, Language, Lifetime, PackageManager, PackageSpec, Result,
-    SandboxSpec, SandboxState, TerminalSize, VolumeSpec,
+    ContextName, ErrorKind, ExecSpec, KeySpec, Language, Lifetime, PackageManager, PackageSpec, PortSpec,
+    Result, SandboxSpec, SandboxState, TerminalSize, VolumeSpec,
 };
 
 use super::support::{World, bytes};
@@ -27,6 +27,7 @@ const LOOKING: &[&str] = &[
     "exec_sandbox",
     "exec_view",
     "execs",
+    "exposed_ports",
     "glob",
     "grep",
     "has_stdin",
@@ -55,6 +56,7 @@ const LOOKING: &[&str] = &[
     "save_images",
     "save_snapshot",
     "settled",
+    "shell",
     "snapshot",
     "snapshots",
     "stat",
@@ -67,6 +69,8 @@ const LOOKING: &[&str] = &[
     "wait_sandbox",
     "watch",
 ];
+
+const PORT: PortSpec = PortSpec { inside: 80, host: Some(0), address: None, public: true };
 
 type Attempts<'a> = Vec<(&'static str, BoxFuture<'a, Result<()>>)>;
 
@@ -97,6 +101,11 @@ fn attempts<'a>(
         remove_sandbox(who, which, Force::Yes),
         drain_sandbox(who, which, None),
         renew_sandbox(who, which, Lifetime::default()),
+        expose_port(who, which, &PORT),
+        withdraw_port(who, which, 80),
+        relabel_sandbox(who, which, [("kept".to_owned(), None)].into()),
+        occupy_port(who, which, 80),
+        may_connect(who, which),
         exec(who, which, ExecSpec::shell("touch /made")),
         exec_stdin(who, which, exec, bytes("x"), true),
         create_context(who, which, context_spec()),

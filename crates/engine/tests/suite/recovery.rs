@@ -229,8 +229,11 @@ async fn what_changes_in_a_record_changes_in_its_manifest() {
     let which: SandboxRef = view.id.clone().into();
     let lifetime = sandbox::Lifetime { ttl: Some(std::time::Duration::from_secs(600)), ..Default::default() };
     let renewed = world.engine.renew_sandbox(&world.who, &which, lifetime.clone()).await.unwrap();
+    let labels = [("team".to_owned(), Some("x".to_owned())), ("gone".to_owned(), None)].into();
+    world.engine.relabel_sandbox(&world.who, &which, labels).await.unwrap();
     let world = world.with_database(lose).await;
     let found = world.view(&which).await;
+    assert_eq!(found.spec.labels, [("team".to_owned(), "x".to_owned())].into());
     assert_eq!((found.lifetime.clone(), found.expires_at), (lifetime, renewed.expires_at));
     let mode = fs::metadata(world.directory(&found).join("manifest.json")).unwrap();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777, 0o600);

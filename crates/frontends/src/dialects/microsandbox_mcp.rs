@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::mcp::{Dialect, Envelope, Manner, Surface, Tool, native_tools};
+use crate::mcp::{Dialect, Envelope, Habits, Manner, Surface, Tool, native_tools};
 
 /// As of version 0.7.
 pub(super) const CURRENT: Dialect =
@@ -94,7 +94,10 @@ fn surface(archives: [&'static str; 2], added: &[&'static str]) -> Arc<Surface> 
         schemes: &["microsandbox"],
         has_toolsets: false,
     };
-    Arc::new(Surface::new(manner, Box::new(Envelope), listed).with_unlisted(unlisted))
+    // Its clients name images that it ships, and read whole outputs.
+    let habits = Habits { image_fallback: true, ..Habits::default() };
+    let surface = Surface::new(manner, Box::new(Envelope), listed).with_habits(habits);
+    Arc::new(surface.with_unlisted(unlisted))
 }
 
 #[cfg(test)]
@@ -125,6 +128,14 @@ mod tests {
         assert_eq!(older.len(), 69 - 9);
         assert_eq!(&older[58..], ["snapshot_export", "snapshot_import"]);
         assert!(!older.contains(&"sandbox_restore"));
+    }
+
+    #[test]
+    fn its_clients_keep_its_defaults() {
+        for dialect in [CURRENT, OLDER] {
+            let habits = (dialect.surface)().habits;
+            assert_eq!(habits, Habits { max_output_bytes: 1024 * 1024, image_fallback: true });
+        }
     }
 
     #[test]

@@ -3,17 +3,29 @@
 mod mcp_sandbox;
 mod microsandbox;
 mod microsandbox_mcp;
+mod opensandbox;
 
 use axum::Router;
+use tokio_util::sync::CancellationToken;
 
-use crate::mcp::{Dialect, Mcp, NATIVE};
+pub use self::microsandbox::{lacks_language, stand_in};
+use crate::{
+    http::Activity,
+    mcp::{Dialect, Mcp, NATIVE},
+    ports::Proxy,
+};
 
+/// microsandbox's own server, as up to version 0.2.
+pub const MICROSANDBOX: Dialect = microsandbox::DIALECT;
 /// Python sandboxes by seven tools, over SSE.
 pub const MCP_SANDBOX: Dialect = mcp_sandbox::DIALECT;
 
+/// OpenSandbox: the tools of opensandbox-mcp.
+pub const OPENSANDBOX: Dialect = opensandbox::DIALECT;
+
 /// Every dialect. All are served at once, each under its own name.
 pub const ALL: &[Dialect] =
-    &[microsandbox::DIALECT, microsandbox_mcp::CURRENT, microsandbox_mcp::OLDER, MCP_SANDBOX];
+    &[MICROSANDBOX, microsandbox_mcp::CURRENT, microsandbox_mcp::OLDER, MCP_SANDBOX, OPENSANDBOX];
 
 /// The names that can be chosen, our own surface first.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -26,6 +38,10 @@ pub fn named(name: &str) -> Option<Dialect> {
 }
 
 /// What dialects serve besides MCP: each below its own name, and the one that was chosen at its plain paths too.
-pub fn routes(mcp: &Mcp, plain: Dialect) -> Router {
-    microsandbox::routes(mcp).merge(mcp_sandbox::routes(mcp, plain.name == MCP_SANDBOX.name))
+/// `stop` ends what is open; `activity` counts streams that outlive their request.
+pub fn routes(mcp: &Mcp, plain: Dialect, activity: &Activity, stop: &CancellationToken) -> Router {
+    let proxy = Proxy::new(mcp.engine().clone(), activity.clone(), stop.clone());
+    microsandbox::routes(mcp)
+        .merge(mcp_sandbox::routes(mcp, plain.name == MCP_SANDBOX.name))
+        .merge(opensandbox::routes(mcp, proxy))
 }

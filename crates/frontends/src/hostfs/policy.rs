@@ -42,7 +42,7 @@ impl HostPolicy {
     /// The policy's name and its paths, for those alone who may touch the host.
     pub(crate) fn told_to(&self, who: &Principal) -> (&'static str, &[HostRoot]) {
         match (&who.scope, self.unrestricted) {
-            (Scope::One(_), _) => ("none", &[]),
+            (Scope::One(_) | Scope::Sandbox { .. }, _) => ("none", &[]),
             (Scope::All, true) => ("unrestricted", &self.roots),
             (Scope::All, false) => ("allowlist", &self.roots),
         }
@@ -58,6 +58,11 @@ pub struct HostRoot {
 }
 
 impl HostRoot {
+    /// Whether a path lies beneath it, by either name. Blocks on the host's files.
+    pub(crate) fn contains(&self, path: &Path) -> bool {
+        self.names().iter().any(|name| path.starts_with(name))
+    }
+
     /// As the operator named it, and where that leads.
     pub(super) fn names(&self) -> Vec<PathBuf> {
         let named = normal(&self.path);

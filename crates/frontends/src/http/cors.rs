@@ -27,7 +27,11 @@ const MAX_AGE: &str = "600";
 
 /// Outermost, so that refusals can be read by the page too.
 pub(super) async fn answer(State(gate): State<Gate>, request: Request, next: Next) -> Response {
-    let origin = gate.hosts().and_then(|hosts| hosts.allowed_origin(request.headers()));
+    let (parts, body) = request.into_parts();
+    // Those are answered by servers inside, which decide about pages themselves.
+    let hosts = gate.hosts().filter(|hosts| !matches!(hosts.port_host(&parts), Ok(Some(_))));
+    let request = Request::from_parts(parts, body);
+    let origin = hosts.and_then(|hosts| hosts.allowed_origin(request.headers()));
     let Some(origin) = origin.and_then(|text| HeaderValue::from_str(text).ok()) else {
         return next.run(request).await;
     };

@@ -132,6 +132,16 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::Pull(image) => {
             format!("Pull the image {image} first, or load an archive that includes the image.")
         }
+        Next::HostImage(host) => {
+            let fallback = match host.can_stand_in {
+                true => ", or set `imageFallback` to true to use it whenever the image cannot be pulled",
+                false => "",
+            };
+            format!(
+                "Check the image's name and the network, or use the image `host`, which has {}{fallback}.",
+                host.listed()
+            )
+        }
         Next::Raise(limit) => raise(*limit).to_owned(),
         Next::Archive(what) => format!("Use an archive that was saved from a {what}."),
         Next::VolumeSize => "A disk takes a size such as 1GiB; a directory takes a quota instead.".to_owned(),

@@ -7,7 +7,12 @@ use axum::http::{
 use sandbox::{Error, ErrorKind};
 use serde_json::{Value, json};
 
-use super::error::http_status;
+use super::{
+    error::{hint, http_status},
+    key_auth::OPENSANDBOX_KEY_HEADER,
+    opensandbox_errors as coded,
+    theirs::OPENSANDBOX,
+};
 
 /// Where microsandbox has its routes.
 const MICROSANDBOX: &str = "/api/v1/";
@@ -17,22 +22,31 @@ const MICROSANDBOX: &str = "/api/v1/";
 pub(super) enum ErrorForm {
     Native,
     Numbered { has_key: bool },
+    Coded { family: coded::Family, has_key: bool },
 }
 
 impl ErrorForm {
     pub(super) fn of(path: &str, headers: &HeaderMap) -> Self {
-        match path.starts_with(MICROSANDBOX) {
-            true => Self::Numbered {
-                has_key: headers.contains_key(AUTHORIZATION) || headers.contains_key(PROXY_AUTHORIZATION),
+        let has_key = headers.contains_key(AUTHORIZATION);
+        if path.starts_with(MICROSANDBOX) {
+            return Self::Numbered { has_key: has_key || headers.contains_key(PROXY_AUTHORIZATION) };
+        }
+        match path.strip_prefix(OPENSANDBOX) {
+            Some(own) => Self::Coded {
+                family: coded::Family::of(own),
+                has_key: has_key || headers.contains_key(OPENSANDBOX_KEY_HEADER),
             },
-            false => Self::Native,
+            None => Self::Native,
         }
     }
 
     /// The body of a failure; `None` where it has our own form.
     pub(super) fn body(self, error: &Error) -> Option<Value> {
-        let Self::Numbered { has_key } = self else { return None };
-        Some(numbered(error.kind(), &error.to_string(), has_key).1)
+        match self {
+            Self::Native => None,
+            Self::Numbered { has_key } => Some(numbered(error.kind(), &error.to_string(), has_key).1),
+            Self::Coded { family, has_key } => Some(coded::body(error, hint(error), family, has_key)),
+        }
     }
 }
 

@@ -12,21 +12,35 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use engine::{Engine, LinkRefused, OpenLink, Principal};
-use sandbox::ErrorKind;
+use engine::{Engine, LinkRefused, LinkTarget, OpenLink, Principal};
+use sandbox::{Error, ErrorKind};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     audit::Asker,
     auth::{Authenticate, Peer},
     error::Refusal,
     hosts::Hosts,
-    key_auth::{KEY_HEADER, QueryKey, without_key},
+    inside,
+    key_auth::{KEY_HEADER, OPENSANDBOX_KEY_HEADER, QueryKey, has_key_header, shows_key, without_key},
     limits::{Limits, StreamLease, key_ended},
+    listen::Activity,
+    theirs,
 };
-use crate::links::{self, BaseUrl};
+use crate::{
+    links::{self, BaseUrl},
+    ports::{self, Proxy, TOKEN_HEADER},
+};
 
 /// Answered on TCP to those who have no key too: load balancers, and people who look what is there.
-const OPEN_PATHS: &[&str] = &["/", "/v1/health", "/api/v1/health"];
+const OPEN_PATHS: &[&str] = &[
+    "/",
+    "/v1/health",
+    "/api/v1/health",
+    "/opensandbox/v1/health",
+    "/opensandbox/v1/version",
+    "/opensandbox/v1/openapi.json",
+];
 
 /// What stands between one listener and the routes.
 #[derive(Debug, Clone)]
@@ -34,6 +48,10 @@ pub struct Gate {
     engine: Engine,
     auth: Arc<dyn Authenticate>,
     network: Option<Arc<Network>>,
+    /// To servers inside that have host names of their own.
+    proxy: Option<Proxy>,
+    /// The dialect that plain paths of this listener belong to.
+    dialect: &'static str,
 }
 
 /// What only a listener that strangers can reach needs.
@@ -46,12 +64,68 @@ struct Network {
 impl Gate {
     /// For the Unix socket: whoever gets in owns the daemon, so there is nothing to hold back.
     pub fn unix(engine: Engine, auth: Arc<dyn Authenticate>) -> Self {
-        Self { engine, auth, network: None }
+        Self { engine, auth, network: None, proxy: None, dialect: "" }
     }
 
     /// For TCP.
     pub fn tcp(engine: Engine, auth: Arc<dyn Authenticate>, hosts: Hosts, limits: Arc<Limits>) -> Self {
-        Self { engine, auth, network: Some(Arc::new(Network { hosts, limits })) }
+        let network = Some(Arc::new(Network { hosts, limits }));
+        Self { engine, auth, network, proxy: None, dialect: "" }
+    }
+
+    /// Also serves host names of ports. `stop` ends what is open; `activity` counts streams that outlive their request.
+    #[must_use]
+    pub fn with_ports(mut self, activity: &Activity, stop: &CancellationToken) -> Self {
+        self.proxy = Some(Proxy::new(self.engine.clone(), activity.clone(), stop.clone()));
+        self
+    }
+
+    pub(super) fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+
+    pub(super) async fn authenticate(&self, request: &Parts) -> sandbox::Result<Principal> {
+        self.auth.authenticate(request).await
+    }
+
+    pub(super) fn count_failure(&self, peer: Option<Peer>) -> Result<(), Refusal> {
+        self.network.as_ref().map_or(Ok(()), |network| network.limits.take_failure(peer))
+    }
+
+    pub(super) fn count_forged(&self, peer: Option<Peer>) -> Result<(), Refusal> {
+        self.network.as_ref().map_or(Ok(()), |network| network.limits.take_forged_link(peer))
+    }
+
+    /// Counts a request of a known asker, and gives it what it needs to open streams.
+    pub(super) fn admit(
+        &self,
+        parts: &mut Parts,
+        who: &Principal,
+        is_link: bool,
+    ) -> Result<StreamLease, Refusal> {
+        let limits = self.network.as_ref().map(|network| &network.limits);
+        if let Some(limits) = limits {
+            limits.take_request(who)?;
+        }
+        let streams = limits.map(|limits| Arc::clone(limits.streams()));
+        let lease = StreamLease::new(streams, Arc::clone(&self.auth), who.clone()).by_link(is_link);
+        lease.check_before(parts)?;
+        parts.extensions.insert(lease.clone());
+        Ok(lease)
+    }
+
+    /// For a listener whose plain paths belong to a dialect, by its name.
+    #[must_use]
+    pub fn speaking(self, dialect: &'static str) -> Self {
+        Self { dialect, ..self }
+    }
+
+    /// The request as the router gets it. What a port's own host is asked for is the business of the server inside.
+    pub(super) fn routed(&self, request: Request) -> Request {
+        let (parts, body) = request.into_parts();
+        let is_of_port = self.hosts().is_some_and(|hosts| !matches!(hosts.port_host(&parts), Ok(None)));
+        let request = Request::from_parts(parts, body);
+        if is_of_port { request } else { theirs::route(request, self.dialect == "opensandbox") }
     }
 
     /// It keeps the audit.
@@ -88,28 +162,49 @@ impl Gate {
     /// What the request's link opens, if it is one. Its token is the right: no key is asked for.
     fn link(&self, request: &Parts) -> Result<Option<OpenLink>, Refusal> {
         let is_read = matches!(request.method, Method::GET | Method::HEAD);
-        let Some(token) = links::token_of(request.uri.path()).filter(|_| is_read) else { return Ok(None) };
-        match self.engine.open_link(token) {
-            Ok(link) => Ok(Some(link)),
-            Err(LinkRefused::Ended(error)) => Err(error.into()),
+        let path = request.uri.path();
+        // Whoever shows a key asks with that.
+        let inside = inside::asked(request).filter(|_| !has_key_header(request));
+        let port = ports::port_of_path(path).zip(request.headers.get(TOKEN_HEADER));
+        let token = match (inside, port) {
+            (Some(asked), _) => asked.token,
+            (None, Some((_, shown))) => shown.to_str().unwrap_or_default(),
+            (None, None) => match links::token_of(path).filter(|_| is_read) {
+                Some(token) => token,
+                None => return Ok(None),
+            },
+        };
+        let refused = |error| if inside.is_some() { inside::refused() } else { error };
+        let link = match self.engine.open_link(token) {
+            Ok(link) => link,
+            Err(LinkRefused::Ended(error)) => return Err(refused(error).into()),
             Err(LinkRefused::Forged(error)) => {
-                if let Some(network) = &self.network {
-                    network.limits.take_forged_link(request.extensions.get::<Peer>().copied())?;
-                }
-                Err(error.into())
+                self.count_forged(request.extensions.get::<Peer>().copied())?;
+                return Err(refused(error).into());
             }
+        };
+        let is_for_this = match (inside, port) {
+            (Some(asked), _) => asked.opens(&link),
+            (None, Some((port, _))) => opens_port(&link.target, port),
+            (None, None) => true,
+        };
+        if is_for_this {
+            return Ok(Some(link));
         }
+        Err(refused(Error::new(ErrorKind::Denied, "this token is for another port")).into())
+    }
+}
+
+fn opens_port(target: &LinkTarget, asked: u16) -> bool {
+    match target {
+        LinkTarget::Port { port } => *port == asked,
+        LinkTarget::Inside => true,
+        LinkTarget::File { .. } | LinkTarget::Output { .. } => false,
     }
 }
 
 fn is_open(request: &Parts) -> bool {
     matches!(request.method, Method::GET | Method::HEAD) && OPEN_PATHS.contains(&request.uri.path())
-}
-
-fn shows_key(request: &Parts) -> bool {
-    let has = |name: &str| request.headers.contains_key(name);
-    [AUTHORIZATION.as_str(), PROXY_AUTHORIZATION.as_str(), KEY_HEADER].into_iter().any(has)
-        || without_key(&request.uri).is_some()
 }
 
 /// The order in which a request is looked at: cheap and harmless first, nothing of it before the answer to who asks.
@@ -130,7 +225,8 @@ pub(super) async fn pass(
         return Err(error.into());
     }
     let link = gate.link(&parts)?;
-    let is_link = link.is_some();
+    // Whoever may do everything inside has the places of its maker, and not the few of a link that is passed on.
+    let is_link = link.as_ref().is_some_and(|link| link.target != LinkTarget::Inside);
     let who = match link {
         Some(link) => {
             let who = link.who.clone();
@@ -153,18 +249,13 @@ pub(super) async fn pass(
     parts.headers.remove(AUTHORIZATION);
     parts.headers.remove(PROXY_AUTHORIZATION);
     parts.headers.remove(KEY_HEADER);
+    parts.headers.remove(OPENSANDBOX_KEY_HEADER);
+    parts.headers.remove(inside::HEADER);
     parts.extensions.insert(who.clone());
     if let Some(base) = gate.hosts().and_then(|hosts| base_of(hosts, &parts)) {
         parts.extensions.insert(base);
     }
-    let limits = gate.network.as_ref().map(|network| &network.limits);
-    if let Some(limits) = limits {
-        limits.take_request(&who)?;
-    }
-    let streams = limits.map(|limits| Arc::clone(limits.streams()));
-    let lease = StreamLease::new(streams, Arc::clone(&gate.auth), who).by_link(is_link);
-    lease.check_before(&parts)?;
-    parts.extensions.insert(lease.clone());
+    let lease = gate.admit(&mut parts, &who, is_link)?;
     let method = parts.method.clone();
     let response = tokio::select! {
         response = next.run(Request::from_parts(parts, body)) => response,

@@ -16,7 +16,10 @@ use axum::http::{
 use sandbox::{Error, ErrorKind, Result};
 
 use super::listen::LocalAddress;
-use crate::links;
+use crate::{
+    links,
+    ports::{PortDomain, PortHost},
+};
 
 /// Longest name that DNS has, in brackets and with a port.
 const MAX_AUTHORITY_BYTES: usize = 262;
@@ -144,9 +147,42 @@ pub struct Hosts {
     pub allowed_origins: Vec<Origin>,
     /// The listener itself speaks TLS: its pages are never plain.
     pub is_tls: bool,
+    /// The domain of host names of ports, beside `localhost`.
+    pub port_domain: Option<PortDomain>,
 }
 
 impl Hosts {
+    /// The port whose host name is asked for. Such a host is never one of the daemon's own.
+    pub(super) fn port_host(&self, request: &Parts) -> Result<Option<PortHost>> {
+        let read = |text: &str| match Authority::parse(text)?.host {
+            Host::Name(name) => PortHost::parse(&name, self.port_domain.as_ref()),
+            Host::Ip(_) => None,
+        };
+        let host = single(&request.headers, &HOST)?;
+        let found = host.and_then(read);
+        let target = request.uri.authority().map(|target| read(target.as_str()));
+        match (found, target) {
+            (found, None) => Ok(found),
+            (found, Some(target)) if found == target => Ok(found),
+            _ => Err(Error::new(ErrorKind::Denied, "the request names two different hosts")
+                .with_hint("Send the same name in the Host header and in the target.")),
+        }
+    }
+
+    /// Whether pages of this port are reached by TLS.
+    pub(super) fn is_tls_for(&self, host: &PortHost) -> bool {
+        let said = self.port_domain.as_ref().filter(|_| host.is_of_domain).and_then(PortDomain::is_https);
+        said.unwrap_or(self.is_tls)
+    }
+
+    /// Whether the request comes from a page of the very host that it asks.
+    pub(super) fn is_own_origin(request: &Parts) -> bool {
+        let text = |name| single(&request.headers, name).ok().flatten();
+        let host = text(&HOST).and_then(Authority::parse);
+        let origin = text(&ORIGIN).and_then(Origin::parse);
+        host.zip(origin).is_some_and(|(host, origin)| origin.is_of(&host))
+    }
+
     /// Refuses a request that a hostile page could have sent.
     pub(super) fn check(&self, request: &Parts) -> Result<()> {
         let local = request.extensions.get::<LocalAddress>().map(|local| local.0.ip().to_canonical());

@@ -22,6 +22,8 @@ const PARAMETER: &str = "api_key";
 const SCHEME: &str = "bearer";
 /// What clients of other systems send in place of `Authorization`.
 pub(super) const KEY_HEADER: &str = "x-api-key";
+/// The same of OpenSandbox's clients, on its routes.
+pub(super) const OPENSANDBOX_KEY_HEADER: &str = "open-sandbox-api-key";
 
 /// Authenticates TCP callers by key: `Authorization: Bearer <key>`, `X-API-Key: <key>` or `?api_key=<key>`.
 #[derive(Debug, Clone)]
@@ -64,7 +66,8 @@ fn secret_of(headers: &HeaderMap, uri: &Uri) -> Result<String> {
         };
         secrets.push(secret.to_owned());
     }
-    for value in headers.get_all(KEY_HEADER) {
+    let theirs = headers.get_all(OPENSANDBOX_KEY_HEADER).iter().filter(|_| is_of_opensandbox(uri.path()));
+    for value in headers.get_all(KEY_HEADER).iter().chain(theirs) {
         let secret = value.to_str().map_err(|_not_text| malformed())?;
         secrets.push(secret.trim().to_owned());
     }
@@ -82,10 +85,26 @@ fn takes_keys_of_microsandbox(path: &str) -> bool {
     path == "/api/v1/rpc" || path == "/mcp" || path.starts_with("/mcp/")
 }
 
+fn is_of_opensandbox(path: &str) -> bool {
+    ["/opensandbox/", "/mcp/opensandbox", "/sse/opensandbox"].iter().any(|own| path.starts_with(own))
+}
+
 fn from_query(uri: &Uri) -> Result<Vec<String>> {
     let pairs: Query<Vec<(String, String)>> =
         Query::try_from_uri(uri).map_err(|_unreadable| Error::invalid("invalid query"))?;
     Ok(pairs.0.into_iter().filter(|(name, _)| name == PARAMETER).map(|(_, value)| value).collect())
+}
+
+/// Whether a request carries a key, right or wrong.
+pub(super) fn shows_key(request: &Parts) -> bool {
+    has_key_header(request) || without_key(&request.uri).is_some()
+}
+
+/// The same, but for a key in the query.
+pub(super) fn has_key_header(request: &Parts) -> bool {
+    [AUTHORIZATION.as_str(), PROXY_AUTHORIZATION.as_str(), KEY_HEADER, OPENSANDBOX_KEY_HEADER]
+        .into_iter()
+        .any(|name| request.headers.contains_key(name))
 }
 
 fn malformed() -> Error {
@@ -146,6 +165,17 @@ mod tests {
         assert_eq!(secret_of(&headers, &"/".parse().unwrap()).unwrap(), "abc");
         headers.insert(AUTHORIZATION, "Bearer other".parse().unwrap());
         assert!(secret_of(&headers, &"/".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn opensandbox_has_a_header_on_its_own_routes() {
+        let mut headers = HeaderMap::new();
+        headers.insert(OPENSANDBOX_KEY_HEADER, "abc".parse().unwrap());
+        let of = |path: &str, headers: &HeaderMap| secret_of(headers, &path.parse().unwrap()).ok();
+        assert_eq!(of("/opensandbox/v1/sandboxes", &headers).as_deref(), Some("abc"));
+        assert_eq!(of("/v1/sandboxes", &headers), None);
+        headers.insert(AUTHORIZATION, "Bearer other".parse().unwrap());
+        assert_eq!(of("/opensandbox/v1/sandboxes", &headers), None);
     }
 
     fn secret(target: &str, headers: &[&str]) -> Result<String, String> {

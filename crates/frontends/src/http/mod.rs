@@ -6,16 +6,23 @@
 
 mod audit;
 mod auth;
+mod body;
 mod cors;
 mod error;
 mod error_body;
 mod foreign;
 mod gate;
 mod hosts;
+mod inside;
 mod key_auth;
 mod limits;
 mod listen;
+mod opensandbox_errors;
+mod passing;
+mod port_hosts;
 mod request;
+mod socket_auth;
+mod theirs;
 mod welcome;
 
 use axum::{
@@ -23,17 +30,21 @@ use axum::{
     middleware,
 };
 use sandbox::{Error, Thing};
+use tower::ServiceExt as _;
 
 pub use axum::Router;
 
 pub(crate) use self::{
     audit::About,
+    body::{JsonBody, JsonList, MAX_JSON_BYTES, OptionalJson, byte_stream},
     error::{ApiError, ApiResult, Refusal, body as error_body, chain, hint as error_hint, http_status},
     foreign::numbered,
+    inside::HEADER as INSIDE_HEADER,
     key_auth::QueryKey,
     limits::{StreamLease, StreamPlace},
     listen::{ActivityGuard, stream_of},
     request::HttpRequestId,
+    theirs::OPENSANDBOX,
 };
 pub use self::{
     auth::{Authenticate, DevAuth, Peer, PeerCredentials},
@@ -45,9 +56,13 @@ pub use self::{
         DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Limits,
         TOTAL_STREAMS_FACTOR,
     },
-    listen::{Activity, Tls, serve_tcp, serve_unix},
+    listen::{Activity, TcpPlaces, Tls, serve_tcp, serve_unix},
+    passing::{Pass, passing},
     request::{REQUEST_ID_HEADER, SERVER_NAME},
+    socket_auth::SocketAuth,
 };
+/// The body of what is passed on.
+pub use axum::body::Body;
 
 /// The routes of all front ends (`rest::router(..)`, merged with others) as one service. Requests reach them with their
 /// [`Peer`] and the `engine::Principal` who asks as extensions.
@@ -59,11 +74,15 @@ pub fn app(routes: Router, gate: Gate) -> Router {
         .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn_with_state(gate.clone(), gate::pass))
         .layer(middleware::from_fn_with_state(gate.engine().clone(), audit::audit))
+        .layer(middleware::from_fn_with_state(gate.clone(), port_hosts::answer))
         .layer(middleware::from_fn(request::frame));
-    if gate.hosts().is_some_and(|hosts| !hosts.allowed_origins.is_empty()) {
-        return app.layer(middleware::from_fn_with_state(gate, cors::answer));
-    }
-    app
+    let front = gate.clone();
+    let app = match gate.hosts().is_some_and(|hosts| !hosts.allowed_origins.is_empty()) {
+        true => app.layer(middleware::from_fn_with_state(gate, cors::answer)),
+        false => app,
+    };
+    // A router finds the route before its layers run, so what changes the path stands before the whole of it.
+    Router::new().fallback_service(app.map_request(move |request| front.routed(request)))
 }
 
 async fn no_route<B>(request: Request<B>) -> ApiError {

@@ -55,6 +55,10 @@ pub(crate) async fn answer(
     let opened = match &link.target {
         LinkTarget::File { path } => source.open_file(path).await?,
         LinkTarget::Output { exec, number, mime } => source.open_output(exec, *number, mime).await?,
+        // Tokens for these are valid elsewhere.
+        LinkTarget::Port { .. } | LinkTarget::Inside => {
+            return Err(Error::not_found("no such link").into());
+        }
     };
     let mut response = source.send(&opened, method, headers).await?;
     for (name, value) in ALWAYS {

@@ -13,14 +13,17 @@ mod uri;
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
-use engine::{Engine, LinkTarget, Principal};
+use engine::{Engine, LinkTarget, Principal, SandboxView};
 use jiff::Timestamp;
 use sandbox::{Error, ErrorKind, ExecId, Next, Result, SandboxId};
+
+use crate::ports::{self, PortDomain};
 
 pub(crate) use self::{
     answer::answer,
     changed::ChangedFiles,
     media_type::media_type,
+    range::{Part as FilePart, Version},
     uri::{file_uri, output_uri, sandbox_uri},
 };
 
@@ -37,11 +40,13 @@ pub struct LinkSettings {
     pub public: Option<BaseUrl>,
     /// Where the daemon listens on TCP, for those who ask by other ways.
     pub listener: Option<BaseUrl>,
+    /// Below which servers inside have their host names, beside `localhost`.
+    pub port_domain: Option<PortDomain>,
 }
 
 impl Default for LinkSettings {
     fn default() -> Self {
-        Self { ttl: DEFAULT_LINK_TTL, public: None, listener: None }
+        Self { ttl: DEFAULT_LINK_TTL, public: None, listener: None, port_domain: None }
     }
 }
 
@@ -53,6 +58,14 @@ impl BaseUrl {
     /// Of a request whose host was found to be one of ours.
     pub(crate) fn of_host(is_tls: bool, host: &str) -> Self {
         Self(format!("{}://{host}", if is_tls { "https" } else { "http" }))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.0.starts_with("https://")
     }
 }
 
@@ -122,6 +135,12 @@ impl SandboxLinks {
 }
 
 impl AskersLinks {
+    /// Where the asker reaches the daemon, without the scheme.
+    pub(crate) fn host(&self) -> Option<&str> {
+        let BaseUrl(base) = self.base.as_ref()?;
+        base.split_once("://").map(|(_, host)| host)
+    }
+
     /// Those to what is in one sandbox.
     pub(crate) fn to(self, sandbox: &SandboxId) -> SandboxLinks {
         SandboxLinks { links: self, sandbox: sandbox.clone() }
@@ -149,6 +168,24 @@ impl AskersLinks {
         self.sign(sandbox, target, None).ok().map(|(url, _)| url)
     }
 
+    /// The address of a port inside, below which its server appears, and the token that opens it.
+    pub(crate) fn sign_port(&self, sandbox: &SandboxId, port: u16) -> Result<(String, String)> {
+        let base = self.base()?;
+        let target = LinkTarget::Port { port };
+        let signed = self.links.engine.sign_link(&self.who, sandbox, &target, self.links.settings.ttl)?;
+        Ok((format!("{base}/v1/sandboxes/{sandbox}/ports/{port}"), signed.token))
+    }
+
+    fn base(&self) -> Result<&str> {
+        self.base.as_ref().map(|BaseUrl(base)| base.as_str()).ok_or_else(|| {
+            Error::new(
+                ErrorKind::WrongState,
+                "this daemon does not listen on TCP, so a link to it would lead nowhere",
+            )
+            .with_next(Next::Listen)
+        })
+    }
+
     /// The address, and how long it holds.
     pub(crate) fn sign(
         &self,
@@ -156,20 +193,54 @@ impl AskersLinks {
         target: &LinkTarget,
         ttl: Option<Duration>,
     ) -> Result<(String, Timestamp)> {
-        let Some(BaseUrl(base)) = &self.base else {
-            return Err(Error::new(
-                ErrorKind::WrongState,
-                "this daemon does not listen on TCP, so a link to it would lead nowhere",
-            )
-            .with_next(Next::Listen));
-        };
+        let base = self.base()?;
         let ttl = ttl.unwrap_or(self.links.settings.ttl);
         let signed = self.links.engine.sign_link(&self.who, sandbox, target, ttl)?;
         let name = match target {
             LinkTarget::File { path } => name::encode(name::of_path(path)),
             LinkTarget::Output { number, mime, .. } => name::of_output(*number, mime),
+            LinkTarget::Port { .. } | LinkTarget::Inside => {
+                return Err(Error::invalid("only files and outputs have an address here"));
+            }
         };
         Ok((format!("{base}{PATH}{}/{name}", signed.token), signed.expires_at))
+    }
+}
+
+/// The address of a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PortAddress {
+    /// With the token, where there is one.
+    pub(crate) url: String,
+    pub(crate) token: Option<String>,
+    pub(crate) expires_at: Option<Timestamp>,
+}
+
+impl AskersLinks {
+    /// The address of a port: on a host of its own where the daemon has such names, else below a path.
+    pub(crate) fn for_port(
+        &self,
+        sandbox: &SandboxView,
+        port: u16,
+        ttl: Option<Duration>,
+        is_public: bool,
+    ) -> Result<PortAddress> {
+        let base = self.base()?;
+        let own_host =
+            ports::url(&ports::label(sandbox, port), base, self.links.settings.port_domain.as_ref());
+        let bare =
+            own_host.clone().unwrap_or_else(|| format!("{base}/v1/sandboxes/{}/ports/{port}/", sandbox.id));
+        if is_public && own_host.is_some() {
+            return Ok(PortAddress { url: bare, token: None, expires_at: None });
+        }
+        let ttl = ttl.unwrap_or(self.links.settings.ttl);
+        let signed = self.links.engine.sign_link(&self.who, &sandbox.id, &LinkTarget::Port { port }, ttl)?;
+        // Below a path the token is sent in a header only: an address in our own origin must not carry a right.
+        let url = match own_host {
+            Some(_) => format!("{bare}?{}={}", ports::TOKEN_PARAMETER, signed.token),
+            None => bare,
+        };
+        Ok(PortAddress { url, token: Some(signed.token), expires_at: Some(signed.expires_at) })
     }
 }
 

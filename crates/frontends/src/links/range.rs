@@ -8,9 +8,9 @@ use axum::http::{
 /// Tells one state of a file from another by its size and time. Weak: two changes within a millisecond that leave the
 /// size are one to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version {
-    pub(super) size: u64,
-    pub(super) modified_at_ms: i64,
+pub(crate) struct Version {
+    pub(crate) size: u64,
+    pub(crate) modified_at_ms: i64,
 }
 
 impl Version {
@@ -18,7 +18,7 @@ impl Version {
         format!("\"{:x}-{:x}\"", self.size, self.modified_at_ms)
     }
 
-    pub(super) fn header(self) -> Option<HeaderValue> {
+    pub(crate) fn header(self) -> Option<HeaderValue> {
         HeaderValue::from_str(&format!("W/{}", self.tag())).ok()
     }
 
@@ -28,7 +28,7 @@ impl Version {
     }
 
     /// Whether the client has this one.
-    pub(super) fn is_had(self, headers: &HeaderMap) -> bool {
+    pub(crate) fn is_had(self, headers: &HeaderMap) -> bool {
         let lists = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
         lists.flat_map(|list| list.split(',')).any(|told| told.trim() == "*" || self.is(told))
     }
@@ -36,7 +36,7 @@ impl Version {
 
 /// What of the file is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Whole,
     Piece {
         start: u64,
@@ -49,7 +49,7 @@ pub(super) enum Part {
 impl Part {
     /// One range. Several, and what cannot be read, are ignored, as the standard allows; a range of another version
     /// too.
-    pub(super) fn asked(headers: &HeaderMap, version: Version) -> Self {
+    pub(crate) fn asked(headers: &HeaderMap, version: Version) -> Self {
         let mut ranges = headers.get_all(RANGE).iter();
         let Some(text) = ranges.next().and_then(|value| value.to_str().ok()) else { return Self::Whole };
         let is_same = match headers.get(IF_RANGE) {
@@ -63,7 +63,7 @@ impl Part {
         Self::parse(text, version.size).unwrap_or(Self::Whole)
     }
 
-    fn parse(text: &str, size: u64) -> Option<Self> {
+    pub(crate) fn parse(text: &str, size: u64) -> Option<Self> {
         let (unit, range) = text.split_once('=')?;
         let (first, last) = range.trim().split_once('-')?;
         if !unit.trim().eq_ignore_ascii_case("bytes") {

@@ -3,7 +3,11 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Number, Value, json};
 
-use super::{envelope::Failure, schema::JsonObject};
+use super::{
+    aliases::{self, Conflict, plain},
+    envelope::Failure,
+    schema::JsonObject,
+};
 
 /// Most problems told at once.
 const MAX_PROBLEMS: usize = 8;
@@ -14,24 +18,51 @@ const LIKENESS: f64 = 0.55;
 /// Up to here every whole number has a float of its own.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
+/// Which names of arguments are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// Those of the tool.
+    Own,
+    /// Those that models bring from other systems, too.
+    Aliases,
+}
+
 /// Checks against the tool's schema, then reads. `null` for something optional is the same as leaving it out; numbers
 /// and truth values may be written as text, as models often do.
 pub(crate) fn parse<A: DeserializeOwned>(
     tool: &str,
     schema: &JsonObject,
     arguments: Option<JsonObject>,
+    names: Names,
 ) -> Result<A, Failure> {
-    let value = checked(tool, schema, arguments)?;
+    let value = checked(tool, schema, arguments, names)?;
     serde_path_to_error::deserialize(&value).map_err(|error| unreadable(tool, &error))
 }
 
-fn checked(tool: &str, schema: &JsonObject, arguments: Option<JsonObject>) -> Result<Value, Failure> {
+fn checked(
+    tool: &str,
+    schema: &JsonObject,
+    arguments: Option<JsonObject>,
+    names: Names,
+) -> Result<Value, Failure> {
+    let mut problems = Vec::new();
     let mut value = Value::Object(arguments.unwrap_or_default());
     drop_nulls(&mut value);
+    if let (Names::Aliases, Value::Object(arguments)) = (names, &mut value) {
+        problems.extend(aliases::resolve(tool, schema, arguments).into_iter().map(conflicting));
+    }
     convert(schema, &mut value);
-    let mut problems = Vec::new();
     check(schema, &value, &mut String::new(), &mut problems);
     if problems.is_empty() { Ok(value) } else { Err(refusal(tool, problems)) }
+}
+
+fn conflicting(Conflict { at, names: [alias, name] }: Conflict) -> Problem {
+    let alias: String = alias.chars().take(MAX_QUOTED_CHARS).collect();
+    Problem {
+        at,
+        text: format!("{alias} and {name} mean the same, and are given different values"),
+        nearest: Some(name),
+    }
 }
 
 fn unreadable(tool: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> Failure {
@@ -230,7 +261,6 @@ fn unknown(name: &str, properties: &JsonObject, at: &str) -> Problem {
 
 /// The known name most like `name`, if one is like it at all.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
     let wanted = plain(name);
     known
         .map(|known| (strsim::normalized_damerau_levenshtein(&wanted, &plain(known)), known))
@@ -443,7 +473,7 @@ mod tests {
     }
 
     fn read(value: Value) -> Result<Sample, Failure> {
-        parse("sandbox_try", &schema::input::<Sample>(), value.as_object().cloned())
+        parse("sandbox_try", &schema::input::<Sample>(), value.as_object().cloned(), Names::Own)
     }
 
     fn refused(value: Value) -> String {

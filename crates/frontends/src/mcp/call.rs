@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fmt,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Mcp, Settings, Toolset, Toolsets, surface::Surface};
 use crate::{
-    hostfs::HostCaller,
+    hostfs::{HostCaller, HostRoot},
     links::{AskersLinks, BaseUrl},
 };
 
@@ -74,7 +75,8 @@ impl Call {
 
     /// What a text field of the answer may hold.
     pub(crate) fn max_bytes(&self, asked: Option<u64>) -> usize {
-        let bytes = asked.unwrap_or(self.settings.max_output_bytes).min(MAX_OUTPUT_BYTES);
+        let bytes = asked.or(self.settings.max_output_bytes);
+        let bytes = bytes.unwrap_or(self.surface.habits.max_output_bytes).min(MAX_OUTPUT_BYTES);
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 }
@@ -94,15 +96,26 @@ pub(crate) struct Session {
     /// `false`: the client's protocol has no sessions, so nothing is remembered.
     is_kept: bool,
     enabled: Mutex<BTreeSet<Toolset>>,
+    roots: Mutex<Roots>,
 }
+
+/// The roots of a client that the person at it was asked about.
+#[derive(Debug, Default)]
+struct Roots {
+    asked: BTreeSet<PathBuf>,
+    granted: Vec<HostRoot>,
+}
+
+/// Roots that one connection asks about; further ones are refused.
+const MAX_ASKED_ROOTS: usize = 64;
 
 impl Session {
     pub(crate) fn kept() -> Arc<Self> {
-        Arc::new(Self { is_kept: true, enabled: Mutex::default() })
+        Arc::new(Self { is_kept: true, enabled: Mutex::default(), roots: Mutex::default() })
     }
 
     pub(crate) fn stateless() -> Arc<Self> {
-        Arc::new(Self { is_kept: false, enabled: Mutex::default() })
+        Arc::new(Self { is_kept: false, enabled: Mutex::default(), roots: Mutex::default() })
     }
 
     pub(crate) fn is_kept(&self) -> bool {
@@ -115,6 +128,28 @@ impl Session {
         let n_before = enabled.len();
         enabled.extend(sets);
         enabled.len() > n_before
+    }
+
+    /// Whether a person may be asked about a root: not a second time.
+    pub(crate) fn ask_about(&self, root: &Path) -> bool {
+        let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        roots.asked.len() < MAX_ASKED_ROOTS && roots.asked.insert(root.to_owned())
+    }
+
+    /// Allows a root from now on.
+    pub(crate) fn grant(&self, root: HostRoot) {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner).granted.push(root);
+    }
+
+    /// What the client may do: what it came with, and what was granted since.
+    pub(crate) fn settings(&self, chosen: &Arc<Settings>) -> Arc<Settings> {
+        let roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        if roots.granted.is_empty() {
+            return Arc::clone(chosen);
+        }
+        let mut settings = Settings::clone(chosen);
+        settings.host.roots.extend(roots.granted.iter().cloned());
+        Arc::new(settings)
     }
 
     /// What is shown: the client's choice, and what it enabled since.

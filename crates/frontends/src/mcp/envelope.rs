@@ -55,6 +55,12 @@ impl<D> Answer<D> {
         Self { data, warnings: Vec::new(), truncated: Vec::new(), parts: Vec::new() }
     }
 
+    /// The same with other data.
+    pub(crate) fn map<E>(self, change: impl FnOnce(D) -> E) -> Answer<E> {
+        let Self { data, warnings, truncated, parts } = self;
+        Answer { data: change(data), warnings, truncated, parts }
+    }
+
     #[must_use]
     pub(crate) fn warn(mut self, warning: impl Into<String>) -> Self {
         self.warnings.push(warning.into());
@@ -97,7 +103,7 @@ pub(crate) struct Failure {
 }
 
 /// A host path outside what was allowed.
-const HOST_PATH_DENIED: &str = "host_path_denied";
+pub(crate) const HOST_PATH_DENIED: &str = "host_path_denied";
 /// A destructive call without `confirm`.
 pub(crate) const DANGEROUS_OPERATION_DISABLED: &str = "dangerous_operation_disabled";
 /// The command ended with another status than 0, and the caller asked for that to be a failure.
@@ -188,7 +194,7 @@ impl Form for Envelope {
         Reply { text: None, data: Some(Value::Object(body)), parts: answer.parts, error_code: None }
     }
 
-    fn failure(&self, failure: Failure) -> Reply {
+    fn failure(&self, _tool: &str, failure: Failure) -> Reply {
         let body = json!({ "ok": false, "error": failure });
         let error_code = Some(failure.code.into_owned());
         Reply { text: None, data: Some(body), parts: Vec::new(), error_code }

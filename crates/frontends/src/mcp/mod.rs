@@ -23,10 +23,14 @@ macro_rules! tools {
     };
 }
 
+mod aliases;
 mod arguments;
 mod call;
 mod complete;
 mod envelope;
+mod foreign;
+mod instructions;
+mod next_call;
 mod octets;
 mod prompts;
 mod protocol;
@@ -53,7 +57,8 @@ use tokio_util::task::TaskTracker;
 
 pub use self::{
     protocol::{
-        Dialect, Greeting, NATIVE, SETTINGS_HEADER, UPGRADE_PROTOCOL, conformance_router, router, stdio_path,
+        Dialect, Greeting, NATIVE, SETTINGS_HEADER, UPGRADE_PROTOCOL, conformance_router, http_path,
+        named_router, plain_router, router, stdio_path,
     },
     settings::Settings,
     toolset::{Toolset, Toolsets},
@@ -72,8 +77,8 @@ use self::{tools::Sessions, turns::Turns};
 pub(crate) use self::{
     envelope::Envelope,
     prompts::{Prompt, Values},
-    surface::{Form, Manner, Reply, Surface},
-    tools::{Followed, all as native_tools, create, while_running},
+    surface::{Form, Habits, Manner, Reply, Surface},
+    tools::{Followed, all as native_tools, create, once, read_up_to, while_running},
 };
 pub use crate::hostfs::{HostPolicy, HostRoot};
 use crate::{

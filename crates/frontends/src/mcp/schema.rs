@@ -13,6 +13,12 @@ pub(crate) type JsonObject = Map<String, Value>;
 const MAX_NESTED_BYTES: usize = 180;
 /// Marks parameters that only the long form shows: `#[schemars(extend("x-full-only" = true))]`.
 const FULL_ONLY: &str = "x-full-only";
+/// Marks parameters that are taken and never listed, because another says the same:
+/// `#[schemars(extend("x-unlisted" = true))]`.
+const UNLISTED: &str = "x-unlisted";
+/// Marks parameters that are listed as required although an older name does as well:
+/// `#[schemars(extend("x-required" = true))]`.
+const REQUIRED: &str = "x-required";
 
 /// What a tool takes: an object that refuses names it does not know. Parameters for the long form only are marked.
 pub(crate) fn input<A: JsonSchema>() -> JsonObject {
@@ -65,12 +71,42 @@ impl<T: PartialSchema> JsonSchema for Native<T> {
     }
 }
 
-/// The long form: all there is, without marks.
-pub(crate) fn full(mut schema: JsonObject) -> JsonObject {
+/// What arguments are held against: all there is, without marks.
+pub(crate) fn checked(mut schema: JsonObject) -> JsonObject {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         for property in properties.values_mut().filter_map(Value::as_object_mut) {
-            property.remove(FULL_ONLY);
+            for mark in [FULL_ONLY, REQUIRED, UNLISTED] {
+                property.remove(mark);
+            }
         }
+    }
+    schema
+}
+
+/// The long form of what is listed.
+pub(crate) fn full(schema: &JsonObject) -> JsonObject {
+    let mut schema = with_required(schema);
+    drop_marked(&mut schema, UNLISTED);
+    checked(schema)
+}
+
+fn drop_marked(schema: &mut JsonObject, mark: &str) {
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.retain(|_, property| property.get(mark).is_none());
+    }
+}
+
+/// Lists what is marked as required.
+fn with_required(schema: &JsonObject) -> JsonObject {
+    let mut schema = schema.clone();
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let is_marked = |property: &Value| property.get(REQUIRED).is_some();
+    let marked = properties.into_iter().flatten().filter(|(_, property)| is_marked(property));
+    let marked: Vec<Value> = marked.map(|(name, _)| Value::from(name.as_str())).collect();
+    if !marked.is_empty()
+        && let Some(required) = schema.entry("required").or_insert_with(|| json!([])).as_array_mut()
+    {
+        required.extend(marked);
     }
     schema
 }
@@ -78,11 +114,13 @@ pub(crate) fn full(mut schema: JsonObject) -> JsonObject {
 /// The short form, without large nested parts and without what is marked. It does not say that there is nothing else;
 /// what is unknown is refused all the same.
 pub(crate) fn brief(schema: &JsonObject) -> JsonObject {
-    let mut schema = schema.clone();
+    let mut schema = with_required(schema);
     schema.remove("additionalProperties");
+    drop_marked(&mut schema, FULL_ONLY);
+    drop_marked(&mut schema, UNLISTED);
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-        properties.retain(|_, property| property.get(FULL_ONLY).is_none());
         for property in properties.values_mut() {
+            property.as_object_mut().and_then(|property| property.remove(REQUIRED));
             shorten(property);
         }
     }
@@ -310,7 +348,7 @@ mod tests {
             },
         });
         assert_eq!(Value::Object(brief(&marked)), expected);
-        let full = Value::Object(full(marked));
+        let full = Value::Object(full(&marked));
         assert_eq!(full["properties"]["rare"], json!({ "type": "string" }));
         assert_eq!(full["additionalProperties"], false);
         assert!(full.pointer("/properties/nested/items/properties/two").is_some(), "{full}");

@@ -14,8 +14,9 @@ pub struct Settings {
     pub host: HostPolicy,
     /// Destructive calls need no `confirm`.
     pub dangerous_enabled: bool,
-    /// Longest text in one field of an answer, unless the call asks for less or more.
-    pub max_output_bytes: u64,
+    /// Longest text in one field of an answer, unless the call asks for less or more. Absent: what the surface has.
+    #[serde(default)]
+    pub max_output_bytes: Option<u64>,
     /// What a command gets that names no time limit of its own.
     pub default_timeout_ms: u64,
     /// After this long without a call and without output an exec session's stdin is closed.
@@ -24,7 +25,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub const DEFAULT_MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
     pub const DEFAULT_TIMEOUT_MS: u64 = 120_000;
     pub const DEFAULT_SESSION_TTL_MS: u64 = 900_000;
 
@@ -42,7 +42,7 @@ impl Default for Settings {
         Self {
             host: HostPolicy::default(),
             dangerous_enabled: false,
-            max_output_bytes: Self::DEFAULT_MAX_OUTPUT_BYTES,
+            max_output_bytes: None,
             default_timeout_ms: Self::DEFAULT_TIMEOUT_MS,
             session_ttl_ms: Self::DEFAULT_SESSION_TTL_MS,
             toolsets: Toolsets::default(),

@@ -8,28 +8,27 @@ use serde_json::Value;
 
 use super::{
     Toolsets,
-    arguments::nearest,
+    arguments::Names,
     call::Call,
     envelope::{Answer, Envelope, Failure, Part, ToolResult},
+    foreign, instructions,
     prompts::{self, Prompt},
     schema::JsonObject,
     tool::{Schemas, Tool},
     tools,
 };
 
-/// Told to every client of the native surface when it comes; some put it before the model.
-const INSTRUCTIONS: &str = "Warren runs sandboxes. Start with sandbox_create (or sandbox_run, which creates one and runs a \
-    command in it), then use sandbox_exec, sandbox_run_code (variables persist between calls) and the sandbox_fs_* tools with its name; \
-    sandbox_package_install adds packages, sandbox_remove removes it. Every tool \
-    returns {ok: true, data} or {ok: false, error: {code, message, hint, retryable}}, where the hint names the next call. \
-    More tools can be called by name at any time: toolset_list shows them, toolset_enable adds them to your list.";
+/// A model pays for every byte of output, and finds the rest with the call that the hint names.
+const NATIVE_MAX_OUTPUT_BYTES: u64 = 24 * 1024;
+/// What programs that read answers expect.
+const MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
 
 /// How answers and failures look on a surface.
 pub(crate) trait Form: fmt::Debug + Send + Sync {
     /// The schema of answers whose data has this one; `None` where answers are text only.
     fn schema(&self, data: &Value) -> Option<JsonObject>;
     fn answer(&self, answer: Answer<Value>) -> Reply;
-    fn failure(&self, failure: Failure) -> Reply;
+    fn failure(&self, tool: &str, failure: Failure) -> Reply;
 }
 
 /// What goes out.
@@ -50,11 +49,14 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 pub(crate) struct Surface {
     pub(crate) manner: Manner,
+    pub(crate) habits: Habits,
     form: Box<dyn Form>,
     tools: Vec<Served>,
     /// The tools from this one on can be called, and are in no list.
     n_listed: usize,
     by_name: HashMap<&'static str, usize>,
+    /// Whether it is Warren's own, whose models may bring their words from anywhere.
+    is_native: bool,
 }
 
 /// What a client is told of a surface besides its tools.
@@ -70,6 +72,21 @@ pub(crate) struct Manner {
     pub(crate) has_toolsets: bool,
 }
 
+/// What holds for calls that do not say otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Habits {
+    /// Longest text in one field of an answer.
+    pub(crate) max_output_bytes: u64,
+    /// An image that cannot be pulled is replaced by `host` where that has its interpreter.
+    pub(crate) image_fallback: bool,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self { max_output_bytes: MAX_OUTPUT_BYTES, image_fallback: false }
+    }
+}
+
 /// A tool as this surface lists it.
 #[derive(Debug)]
 struct Served {
@@ -83,19 +100,34 @@ impl Surface {
     pub(crate) fn native() -> Self {
         let manner = Manner {
             server: "warren",
-            instructions: Some(INSTRUCTIONS),
+            instructions: Some(instructions::NATIVE),
             prompts: &prompts::NATIVE,
             schemes: &["warren", "microsandbox"],
             has_toolsets: true,
         };
-        Self::new(manner, Box::new(Envelope), tools::all())
+        let habits = Habits { max_output_bytes: NATIVE_MAX_OUTPUT_BYTES, ..Habits::default() };
+        let surface = Self::new(manner, Box::new(Envelope), tools::all()).with_habits(habits);
+        Self { is_native: true, ..surface }
     }
 
     pub(crate) fn new(manner: Manner, form: Box<dyn Form>, tools: Vec<Tool>) -> Self {
-        let mut surface =
-            Self { manner, form, tools: Vec::new(), n_listed: tools.len(), by_name: HashMap::new() };
+        let mut surface = Self {
+            manner,
+            habits: Habits::default(),
+            form,
+            tools: Vec::new(),
+            n_listed: tools.len(),
+            by_name: HashMap::new(),
+            is_native: false,
+        };
         surface.add(tools);
         surface
+    }
+
+    #[must_use]
+    pub(crate) fn with_habits(mut self, habits: Habits) -> Self {
+        self.habits = habits;
+        self
     }
 
     /// With further tools that are in no list.
@@ -108,7 +140,7 @@ impl Surface {
     fn add(&mut self, tools: Vec<Tool>) {
         for tool in tools {
             self.by_name.insert(tool.name, self.tools.len());
-            self.tools.push(Served { output: self.form.schema(&tool.data).map(Schemas::new), tool });
+            self.tools.push(Served { output: self.form.schema(&tool.data).map(Schemas::of_answers), tool });
         }
     }
 
@@ -137,7 +169,7 @@ impl Surface {
     pub(crate) async fn call(&self, name: &str, call: Call, arguments: Option<JsonObject>) -> Reply {
         match self.run(name, call, arguments).await {
             Ok(answer) => self.form.answer(answer),
-            Err(failure) => self.form.failure(failure),
+            Err(failure) => self.form.failure(name, failure),
         }
     }
 
@@ -148,7 +180,7 @@ impl Surface {
         call: Call,
         arguments: Option<JsonObject>,
     ) -> ToolResult<Value> {
-        let Some(tool) = self.find(name) else { return Err(self.no_such_tool(name)) };
+        let Some(tool) = self.find(name) else { return Err(self.no_such_tool(name, arguments)) };
         // The engine refuses changes. A call that happens to change nothing would get through, so the tool's kind
         // decides.
         if !tool.hints.read_only {
@@ -158,15 +190,24 @@ impl Surface {
     }
 
     /// A call that failed before its tool was reached.
-    pub(crate) fn failed(&self, failure: Failure) -> Reply {
-        self.form.failure(failure)
+    pub(crate) fn failed(&self, tool: &str, failure: Failure) -> Reply {
+        self.form.failure(tool, failure)
     }
 
-    fn no_such_tool(&self, name: &str) -> Failure {
+    /// Which names of arguments are taken here. Clients of other systems know the names of theirs.
+    pub(crate) fn names(&self) -> Names {
+        if self.is_native { Names::Aliases } else { Names::Own }
+    }
+
+    fn no_such_tool(&self, name: &str, arguments: Option<JsonObject>) -> Failure {
         let shown: String = name.chars().take(64).collect();
         let failure = Failure::from(Error::new(ErrorKind::NotFound, format!("no tool {shown:?}")));
+        let right_call = self.is_native.then(|| foreign::translate(self, name, arguments)).flatten();
+        if let Some(right_call) = right_call {
+            return right_call.told(failure);
+        }
         let lister = if self.manner.has_toolsets { "toolset_list" } else { "tools/list" };
-        failure.with_hint(match nearest(name, self.tools().map(|tool| tool.name)) {
+        failure.with_hint(match foreign::nearest_tool(name, self.tools().map(|tool| tool.name)) {
             Some(known) => format!("Did you mean {known}? {lister} shows every tool."),
             None => format!("Call {lister} to see every tool."),
         })
@@ -221,7 +262,7 @@ mod tests {
             Reply { text, data: None, parts: answer.parts, error_code: None }
         }
 
-        fn failure(&self, failure: Failure) -> Reply {
+        fn failure(&self, _tool: &str, failure: Failure) -> Reply {
             let text = Some(format!("Error: {}", failure.message));
             Reply { text, data: None, parts: Vec::new(), error_code: Some(failure.code.into_owned()) }
         }

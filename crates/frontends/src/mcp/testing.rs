@@ -154,6 +154,20 @@ impl Client {
         }
     }
 
+    /// Polls a session with these arguments until it ends, when it must have printed exactly this.
+    pub(crate) async fn printed_to_the_end(&self, mut poll: Value, expected: &str) {
+        let mut text = String::new();
+        loop {
+            let polled = self.data("sandbox_exec_poll", poll.clone()).await;
+            let events = polled["events"].as_array().unwrap().iter();
+            text.extend(events.filter_map(|event| event["event"]["data"].as_str()));
+            poll["cursor"] = polled["nextCursor"].clone();
+            if polled["done"] == true {
+                return assert_eq!(text, expected, "{polled:#}");
+            }
+        }
+    }
+
     /// The whole envelope.
     pub(crate) async fn ask(&self, tool: &str, arguments: Value) -> Value {
         ask(self.call.clone(), tool, arguments).await

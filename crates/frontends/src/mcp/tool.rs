@@ -34,17 +34,26 @@ pub(crate) struct Tool {
     pub(super) run: Run,
 }
 
-/// A schema in full, and as it is listed where space counts.
+/// A schema to hold arguments against, as it is listed in full, and as it is listed where space counts.
 #[derive(Debug)]
 pub(crate) struct Schemas {
+    pub(crate) checked: Arc<JsonObject>,
     pub(crate) full: Arc<JsonObject>,
     pub(crate) brief: Arc<JsonObject>,
 }
 
 impl Schemas {
     pub(super) fn new(marked: JsonObject) -> Self {
-        let brief = Arc::new(schema::brief(&marked));
-        Self { full: Arc::new(schema::full(marked)), brief }
+        let (full, brief) = (schema::full(&marked), schema::brief(&marked));
+        Self { checked: Arc::new(schema::checked(marked)), full: Arc::new(full), brief: Arc::new(brief) }
+    }
+
+    /// Of answers: the short form says only that there is an object with these members. Whoever shows a list to a model
+    /// does so for the input; an answer explains itself.
+    pub(super) fn of_answers(marked: JsonObject) -> Self {
+        let mut brief = marked.clone();
+        brief.retain(|key, _| key == "type" || key == "required");
+        Self { brief: Arc::new(brief), ..Self::new(marked) }
     }
 
     pub(crate) fn listed(&self, sets: &Toolsets) -> Arc<JsonObject> {
@@ -87,10 +96,12 @@ impl Tool {
         F: Future<Output = ToolResult<D>> + Send + 'static,
     {
         let input = Schemas::new(schema::input::<A>());
-        let checked = Arc::clone(&input.full);
-        let run: Run = Box::new(move |call, given| match arguments::parse::<A>(name, &checked, given) {
-            Ok(arguments) => run(call, arguments).map(|result| result.and_then(Answer::written)).boxed(),
-            Err(failure) => std::future::ready(Err(failure)).boxed(),
+        let checked = Arc::clone(&input.checked);
+        let run: Run = Box::new(move |call, given| {
+            match arguments::parse::<A>(name, &checked, given, call.surface.names()) {
+                Ok(arguments) => run(call, arguments).map(|result| result.and_then(Answer::written)).boxed(),
+                Err(failure) => std::future::ready(Err(failure)).boxed(),
+            }
         });
         Self {
             name,

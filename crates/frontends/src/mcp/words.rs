@@ -44,6 +44,16 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
                 "Call image_pull for {image}, or snapshot_load with an archive that includes the image."
             ));
         }
+        Next::HostImage(host) => {
+            let fallback = match host.can_stand_in {
+                true => ", or set imageFallback: true to use it whenever the image cannot be pulled",
+                false => "",
+            };
+            return Some(format!(
+                "Check the image's name, or set image: \"host\", which has {}{fallback}.",
+                host.listed()
+            ));
+        }
         Next::Remove(Thing::Sandbox)
         | Next::Raise(Limit::Sandboxes | Limit::KeySandboxes | Limit::KeyMemory) => {
             "Call sandbox_list, then sandbox_remove those you no longer need."
@@ -89,6 +99,7 @@ fn list(what: Thing) -> &'static str {
         Thing::Exec => "Call sandbox_exec_list to see the sessions of a sandbox.",
         Thing::Context => "Call code_context_list to see the contexts of the sandbox.",
         Thing::PackageJob => "Call sandbox_package_status to see the jobs of the sandbox.",
+        Thing::Port => "Call sandbox_ports to see what listens in the sandbox.",
         Thing::File => "Call sandbox_fs_list on the parent directory to see what exists.",
         Thing::Key | Thing::HostPath | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => {
             "Check the name."

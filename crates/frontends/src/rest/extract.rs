@@ -1,25 +1,21 @@
 //! From a request's parts to values, with refusals of our own shape.
 
-use std::borrow::Cow;
-
 use axum::{
     Extension, RequestPartsExt,
-    body::Body,
-    extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request},
-    http::{header::CONTENT_TYPE, request::Parts},
+    extract::{FromRequestParts, Query, RawPathParams},
+    http::request::Parts,
 };
-use bytes::Bytes;
-use engine::{ByteStream, Principal, SandboxRef, SnapshotRef, VolumeRef};
-use futures_util::StreamExt;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use engine::{Principal, SandboxRef, SnapshotRef, VolumeRef};
 use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace, PackageJobId};
 use serde::de::DeserializeOwned;
 
-use super::{packages, v1};
-use crate::{code::MAX_OUTPUT_NUMBER, http::ApiError};
+use super::{below, packages, v1};
+pub(super) use crate::http::{JsonBody, byte_stream};
+use crate::{
+    code::MAX_OUTPUT_NUMBER,
+    http::{ApiError, MAX_JSON_BYTES},
+};
 
-/// Longest JSON body. A command with its environment has at most 1 MiB, which JSON escapes may double.
-const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;
 /// Longest JSON body of a new sandbox: its patches have up to [`sandbox::MAX_PATCH_BYTES`], which base64 or JSON
 /// escapes make longer. As much as a message over MCP may have.
 pub(super) const MAX_CREATE_BYTES: usize = 16 * 1024 * 1024;
@@ -196,6 +192,17 @@ impl<S: Send + Sync> FromRequestParts<S> for PathKey {
     }
 }
 
+/// The port that the path names.
+pub(super) struct PathPort(pub(super) u16);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathPort {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Ok(Self(below::port_of(&path_parameter(parts, "port").await?)?))
+    }
+}
+
 /// The image that the path names: a reference, a digest, or the beginning of that.
 pub(super) struct PathImage(pub(super) String);
 
@@ -262,100 +269,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
             Err(_no_principal) => {
                 Err(Error::new(ErrorKind::Unauthenticated, "the caller was not identified").into())
             }
-        }
-    }
-}
-
-/// A JSON body, bounded and strict.
-pub(super) struct JsonBody<T, const MAX: usize = MAX_JSON_BYTES>(pub(super) T);
-
-impl<S: Send + Sync, T: DeserializeOwned, const MAX: usize> FromRequest<S> for JsonBody<T, MAX> {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        // A browser cannot send this type across origins without asking first, so a hostile page cannot either.
-        let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let essence = content_type.map(|text| text.split(';').next().unwrap_or(text).trim());
-        if !essence.is_some_and(|text| text.eq_ignore_ascii_case("application/json")) {
-            return Err(Error::invalid("the body must be JSON")
-                .with_hint("Send the header Content-Type: application/json.")
-                .into());
-        }
-        let bytes = read_bounded(request.into_body(), MAX).await?;
-        // Serde would take a list for a struct, field by field; nobody means that.
-        if bytes.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
-            return Err(Error::invalid("invalid body for this route: it must be a JSON object").into());
-        }
-        serde_json::from_slice(&whole_numbers(&bytes))
-            .map(Self)
-            .map_err(|error| Error::invalid(format!("invalid body for this route: {error}")).into())
-    }
-}
-
-/// JSON has one kind of number, so `30.0` is as good as `30` (Python's division writes it), but serde takes only the
-/// latter for an integer. Fractions that are zero are left out.
-fn whole_numbers(json: &[u8]) -> Cow<'_, [u8]> {
-    let mut short = Vec::new();
-    let (mut copied, mut at, mut in_text) = (0, 0, false);
-    while let Some(byte) = json.get(at) {
-        match byte {
-            b'\\' if in_text => at += 1,
-            b'"' => in_text = !in_text,
-            b'.' if !in_text => {
-                let rest = json.get(at + 1..).unwrap_or_default();
-                let n_zeros = rest.iter().take_while(|byte| **byte == b'0').count();
-                let goes_on = rest.get(n_zeros).is_some_and(|byte| matches!(byte, b'1'..=b'9' | b'e' | b'E'));
-                if n_zeros > 0 && !goes_on {
-                    short.extend_from_slice(json.get(copied..at).unwrap_or_default());
-                    at += n_zeros;
-                    copied = at + 1;
-                }
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    if copied == 0 {
-        return Cow::Borrowed(json);
-    }
-    short.extend_from_slice(json.get(copied..).unwrap_or_default());
-    Cow::Owned(short)
-}
-
-async fn read_bounded(body: Body, max: usize) -> Result<Bytes, ApiError> {
-    match Limited::new(body, max).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("the body has more than {max} bytes");
-            Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Write large data to a file in the sandbox with PUT …/files/content.")
-                .into())
-        }
-        Err(error) => Err(Error::new(ErrorKind::Cancelled, "the body ended early").with_source(error).into()),
-    }
-}
-
-/// A body of any length, on its way to the engine.
-pub(super) fn byte_stream(body: Body) -> ByteStream {
-    let ended = |error| Error::new(ErrorKind::Cancelled, "the body ended early").with_source(error);
-    body.into_data_stream().map(move |piece| piece.map_err(ended)).boxed()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::whole_numbers;
-
-    #[test]
-    fn a_fraction_of_zero_is_left_out_except_in_texts() {
-        for (json, short) in [
-            (r#"{"a": 30.0, "b":[1.00,-2.0]}"#, r#"{"a": 30, "b":[1,-2]}"#),
-            ("30.0", "30"),
-            ("[1.5, 1.05, 1.0e3, 10.01, 1.]", "[1.5, 1.05, 1.0e3, 10.01, 1.]"),
-            (r#"{"1.0": "2.0 \" 3.0", "\\": 4.0}"#, r#"{"1.0": "2.0 \" 3.0", "\\": 4}"#),
-            ("\"1.0", "\"1.0"),
-            ("", ""),
-        ] {
-            assert_eq!(std::str::from_utf8(&whole_numbers(json.as_bytes())), Ok(short));
         }
     }
 }

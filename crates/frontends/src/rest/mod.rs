@@ -9,6 +9,7 @@
 #[macro_use]
 mod routes;
 
+mod below;
 mod builds;
 mod calls;
 mod code;
@@ -46,6 +47,7 @@ use crate::{
     code::Serving,
     http::Activity,
     links::{LinkSettings, Links},
+    ports::Proxy,
 };
 
 /// What every handler can reach.
@@ -56,6 +58,7 @@ pub struct Rest {
     serving: Serving,
     activity: Activity,
     stop: CancellationToken,
+    proxy: Proxy,
     started: Instant,
 }
 
@@ -63,7 +66,8 @@ impl Rest {
     /// `stop` ends open streams, so that a daemon can leave; `activity` counts streams that outlive their request.
     pub fn new(engine: Engine, activity: Activity, stop: CancellationToken) -> Self {
         let links = Links::new(engine.clone(), LinkSettings::default());
-        Self { engine, links, serving: Serving::default(), activity, stop, started: Instant::now() }
+        let proxy = Proxy::new(engine.clone(), activity.clone(), stop.clone());
+        Self { engine, links, serving: Serving::default(), activity, stop, proxy, started: Instant::now() }
     }
 
     /// With links as the operator wants them.
@@ -77,7 +81,7 @@ impl Rest {
 /// Every route, for [`crate::http::app`], which lets nobody through unasked.
 pub fn router(rest: Rest) -> Router {
     let (router, _document) = routes().split_for_parts();
-    router.with_state(rest)
+    router.merge(below::routes()).with_state(rest)
 }
 
 /// Every route with its description.

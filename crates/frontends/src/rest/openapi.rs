@@ -81,6 +81,6 @@ mod tests {
         );
         assert_eq!(schemas["DiffChange"]["properties"]["size"]["type"], "integer");
         assert_eq!(schemas["SandboxName"]["maxLength"], 63);
-        assert_eq!(schemas["ChmodRequest"]["properties"]["path"]["pattern"], "^/[^\\u0000]*$");
+        assert_eq!(schemas["ChmodRequest"]["properties"]["path"]["pattern"], "^[^\\u0000]+$");
     }
 }

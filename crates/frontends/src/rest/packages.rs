@@ -33,6 +33,8 @@ async fn install(
     let spec = PackageSpec {
         manager: asked.manager.unwrap_or_default(),
         packages: asked.packages,
+        requirements_file: asked.requirements_file,
+        cwd: asked.cwd,
         timeout: asked.timeout_ms.map(Duration::from_millis),
         request_id: asked.request_id,
     };

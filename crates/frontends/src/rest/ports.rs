@@ -1,8 +1,9 @@
 //! A byte stream to a port or socket inside, over an upgraded connection.
 
-use std::future::pending;
+use std::time::Duration;
 
 use axum::{
+    Extension, Json,
     extract::{Request, State},
     http::{
         HeaderMap, HeaderValue, StatusCode,
@@ -11,21 +12,79 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use engine::{PortStream, Target};
-use futures_util::future::{BoxFuture, FutureExt as _};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use sandbox::Error;
-use tokio_util::sync::CancellationToken;
+use sandbox::{Error, ErrorKind};
 use utoipa_axum::router::OpenApiRouter;
 
-use super::{Rest, extract::Ask, v1};
-use crate::http::{ActivityGuard, Refusal, StreamLease, StreamPlace};
+use super::{
+    Rest,
+    extract::{Ask, JsonBody, PathPort},
+    v1,
+};
+use crate::{
+    http::{ApiResult, Refusal, StreamLease},
+    links::BaseUrl,
+    ports::{self, ExposeOptions, Tie, listening_processes},
+};
 
 /// What `Upgrade` must say; bytes run both ways after the 101.
 pub const UPGRADE_PROTOCOL: &str = "warren-stream";
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
-    OpenApiRouter::new().routes(routes!(connect))
+    OpenApiRouter::new()
+        .routes(routes!(connect))
+        .routes(routes!(list_ports, expose_port))
+        .routes(routes!(withdraw_port))
+}
+
+/// What listens inside, and what is exposed.
+#[utoipa::path(get, path = "/sandboxes/{sandbox}/ports", tag = "ports",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    responses((status = 200, body = v1::PortList)))]
+async fn list_ports(State(rest): State<Rest>, ask: Ask) -> ApiResult<Json<v1::PortList>> {
+    let exposed = rest.engine.exposed_ports(&ask.who, &ask.which).await?;
+    let found = match listening_processes(&rest.engine, &ask.who, &ask.which).await {
+        Ok(found) => Some(found),
+        // What is exposed is known of a stopped sandbox too, and of one without the kernel's tables.
+        Err(error) if matches!(error.kind(), ErrorKind::WrongState | ErrorKind::Unsupported) => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Json(v1::PortList::new(exposed, found)))
+}
+
+/// Makes an address of a port, and exposes it if asked.
+///
+/// Without `public` the address is signed: whoever has it reaches this one port until it expires. With `host` the port
+/// is also published as TCP on the host, for as long as the sandbox exists.
+#[utoipa::path(post, path = "/sandboxes/{sandbox}/ports", tag = "ports",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    request_body = v1::ExposeRequest, responses((status = 201, body = v1::Endpoint)))]
+async fn expose_port(
+    State(rest): State<Rest>,
+    ask: Ask,
+    base: Option<Extension<BaseUrl>>,
+    JsonBody(asked): JsonBody<v1::ExposeRequest>,
+) -> ApiResult<(StatusCode, Json<v1::Endpoint>)> {
+    let links = rest.links.of(&ask.who, base.as_deref());
+    let v1::ExposeRequest { port, public, host, address, ttl_seconds } = asked;
+    let options = ExposeOptions { public, host, address, ttl: ttl_seconds.map(Duration::from_secs) };
+    let endpoint = ports::expose(&rest.engine, &ask.who, &links, &ask.which, port, &options).await?;
+    Ok((StatusCode::CREATED, Json(endpoint.into())))
+}
+
+/// Withdraws an exposed port: it is neither public nor published any more. Signed addresses stay valid until they
+/// expire.
+#[utoipa::path(delete, path = "/sandboxes/{sandbox}/ports/{port}", tag = "ports",
+    params(("sandbox" = String, Path, description = "Id or name."), ("port" = u16, Path), v1::NamespaceQuery),
+    responses((status = 204)))]
+async fn withdraw_port(
+    State(rest): State<Rest>,
+    ask: Ask,
+    PathPort(port): PathPort,
+) -> ApiResult<StatusCode> {
+    rest.engine.withdraw_port(&ask.who, &ask.which, port).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Opens a byte stream to a TCP port or Unix socket inside. Needs `Connection: Upgrade` and `Upgrade: warren-stream`.
@@ -44,10 +103,9 @@ async fn connect(
     }
     let lease = request.extensions().get::<StreamLease>().cloned();
     let place = lease.as_ref().map(StreamLease::take).transpose()?.flatten();
-    let key_ended = lease.map_or_else(|| pending().boxed(), |lease| lease.ended());
     let inside = rest.engine.connect(&ask.who, &ask.which, target(&ask.query)?).await?;
     let outside = hyper::upgrade::on(&mut request);
-    let tie = Tie { stop: rest.stop.clone(), key_ended, _activity: rest.activity.enter(), _place: place };
+    let tie = Tie::stream(&rest.stop, lease.as_ref(), rest.activity.enter(), place);
     tokio::spawn(join(outside, inside, tie));
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -69,30 +127,9 @@ fn target(query: &v1::ConnectQuery) -> Result<Target, Error> {
     }
 }
 
-/// What a byte stream is tied to: it ends with the daemon or the key, and is counted as long as it lasts.
-struct Tie {
-    stop: CancellationToken,
-    key_ended: BoxFuture<'static, ()>,
-    _activity: ActivityGuard,
-    _place: Option<StreamPlace>,
-}
-
-async fn join(outside: OnUpgrade, mut inside: PortStream, mut tie: Tie) {
-    let outside = match outside.await {
-        Ok(upgraded) => upgraded,
-        Err(error) => {
-            tracing::debug!("a port stream was not taken up: {error}");
-            return;
-        }
-    };
-    let mut outside = TokioIo::new(outside);
-    tokio::select! {
-        ended = tokio::io::copy_bidirectional(&mut outside, &mut inside) => {
-            if let Err(error) = ended {
-                tracing::debug!("a port stream ended: {error}");
-            }
-        }
-        () = tie.stop.cancelled() => {}
-        () = &mut tie.key_ended => {}
+async fn join(outside: OnUpgrade, inside: PortStream, tie: Tie) {
+    match outside.await {
+        Ok(outside) => tie.join(TokioIo::new(outside), inside).await,
+        Err(error) => tracing::debug!("a port stream was not taken up: {error}"),
     }
 }

@@ -77,6 +77,7 @@ impl From<SandboxView> for v1::Sandbox {
             idle_since: view.idle_since,
             running_execs: view.n_running_execs,
             draining: view.draining,
+            ports: view.ports,
             warnings: view.warnings,
         }
     }

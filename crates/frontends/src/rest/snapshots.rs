@@ -194,6 +194,7 @@ async fn restore(
         mounts: Vec::new(),
         lifetime: asked.lifetime,
         limits: asked.limits,
+        replace: asked.replace,
     };
     let view = rest.engine.restore_snapshot(&ask.who, &ask.which, spec).await?;
     Ok((StatusCode::CREATED, Json(view.into())))

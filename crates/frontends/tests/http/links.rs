@@ -109,7 +109,7 @@ async fn a_key_makes_a_link_that_opens_without_one() {
     for (body, status) in [
         (r#"{"path":"/data"}"#, 409),
         (r#"{"path":"/nothing"}"#, 404),
-        (r#"{"path":"relative"}"#, 400),
+        (r#"{"path":""}"#, 400),
         (r#"{"path":"/data/plot.png","ttlSeconds":0}"#, 400),
         (r#"{"path":"/data/plot.png","ttlSeconds":604801}"#, 400),
         (r#"{"path":"/data/plot.png","more":1}"#, 400),

@@ -10,5 +10,7 @@ mod gate;
 mod limits;
 mod links;
 mod listen;
+mod opensandbox;
+mod ports;
 mod support;
 mod tls;

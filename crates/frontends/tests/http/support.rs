@@ -6,7 +6,8 @@ use engine::{Engine, EngineConfig, Follow, Principal};
 use frontends::{
     dialects,
     http::{
-        self, Activity, Authenticate, DevAuth, Gate, Hosts, KeyAuth, LimitSettings, Limits, Tls, serve_tcp,
+        self, Activity, Authenticate, DevAuth, Gate, Hosts, KeyAuth, LimitSettings, Limits, TcpPlaces, Tls,
+        serve_tcp,
     },
     mcp::{Mcp, Settings},
     rest::{self, Rest},
@@ -61,12 +62,13 @@ impl Server {
         };
         let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
         let mcp = Mcp::new(engine.clone(), Settings::default());
-        let routes = routes.merge(dialects::routes(&mcp, frontends::mcp::NATIVE));
+        let routes = routes.merge(dialects::routes(&mcp, frontends::mcp::NATIVE, &activity, &stop));
         let gate = Gate::tcp(engine.clone(), auth, setup.hosts, Arc::new(Limits::new(setup.limits)));
-        let app = http::app(routes, gate);
+        let app = http::app(routes, gate.with_ports(&activity, &stop));
         let grace = Duration::from_secs(1);
+        let places = TcpPlaces::default();
         let serving =
-            tokio::spawn(serve_tcp(listener, app, setup.tls, activity.clone(), stop.clone(), grace));
+            tokio::spawn(serve_tcp(listener, app, setup.tls, places, activity.clone(), stop.clone(), grace));
         Self { address, engine, activity, stop, serving, _backend: backend, _home: home }
     }
 

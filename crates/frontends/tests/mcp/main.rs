@@ -6,10 +6,13 @@
     reason = "what a test cannot do, it reports by panicking"
 )]
 
+mod bad_input;
 mod dialects;
 mod http;
 mod mcp_sandbox;
 mod microsandbox;
+mod opensandbox;
+mod socket;
 mod sse;
 mod stdio;
 mod streams;

@@ -276,9 +276,17 @@ async fn bad_arguments_are_refused_and_make_nothing() {
         let (status, code, message) = refused(&server, "ana", "sandbox.start", arguments.clone()).await;
         assert_eq!((status, code), (400, 2001), "{arguments}: {message}");
     }
-    let ports = with("lab", json!({ "config": { "ports": ["8080:80"] } }));
-    let (status, code, message) = refused(&server, "ana", "sandbox.start", ports).await;
-    assert!((status, code) == (501, 2001) && message.contains("8080:80"), "{status} {code} {message}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().port().to_string();
+    for (port, named, status, number) in [
+        (taken.as_str(), taken.as_str(), 409, 2001),
+        ("192.0.2.1:8080", "192.0.2.1", 403, 3001),
+        ("x", "x:80", 400, 2001),
+    ] {
+        let ports = with("lab", json!({ "config": { "ports": [format!("{port}:80")] } }));
+        let refused = refused(&server, "ana", "sandbox.start", ports).await;
+        assert!((refused.0, refused.1) == (status, number) && refused.2.contains(named), "{refused:?}");
+    }
     let dependent = with("lab", json!({ "config": { "depends_on": ["base"] } }));
     let (status, code, message) = refused(&server, "ana", "sandbox.start", dependent).await;
     assert!((status, code) == (404, 4001) && message.contains("depends_on \"base\""), "{message}");
@@ -370,7 +378,7 @@ async fn what_runs_too_long_is_ended_and_keeps_what_it_printed() {
 
 #[tokio::test]
 async fn output_is_bounded() {
-    let server = Server::with(Settings { max_output_bytes: 1000, ..Settings::default() }).await;
+    let server = Server::with(Settings { max_output_bytes: Some(1000), ..Settings::default() }).await;
     result(&server, "sandbox.start", of("lab")).await;
     let command = with("lab", json!({ "command": "seq", "args": ["1", "100000"] }));
     let ran = result(&server, "sandbox.command.run", command).await;
@@ -392,7 +400,7 @@ async fn a_configuration_is_carried_out() {
     let config = json!({
         "volumes": [format!("{}:/mnt/shared", host.path().display())],
         "scripts": { "greet": "#!/bin/sh\necho greetings" },
-        "exec": "echo done > /mnt/shared/started", "shell": "/bin/sh", "depends_on": ["base"], "ports": [],
+        "exec": "echo done > /mnt/shared/started", "shell": "/bin/sh", "depends_on": ["base"], "ports": ["0:80"],
     });
     result(&server, "sandbox.start", with("lab", json!({ "config": config }))).await;
     let run = async |line: &str| {
@@ -400,6 +408,10 @@ async fn a_configuration_is_carried_out() {
         result(&server, "sandbox.command.run", arguments).await["output"].clone()
     };
     assert_eq!(run("cat /mnt/shared/note").await, json!([line("stdout", "from the host")]));
+    let view =
+        server.engine.sandbox(&engine::Principal::developer("test"), &"lab".parse().unwrap()).await.unwrap();
+    let published = view.ports[0].published.unwrap();
+    assert!(published.ip().is_loopback() && std::net::TcpStream::connect(published).is_ok(), "{published}");
     assert_eq!(run("greet").await, json!([line("stdout", "greetings")]));
     // It runs beside everything else, so it is waited for where it shows.
     let started = run("until [ -s /mnt/shared/started ]; do sleep 0.05; done; cat /mnt/shared/started").await;

@@ -71,7 +71,7 @@ impl PackageGateway for NoIndex {
         Ok(())
     }
 
-    fn serve(&self, _: PortStream, _: PackageManager, _: &SandboxId) -> BoxFuture<'static, ()> {
+    fn serve(&self, _: PortStream, _: Option<PackageManager>, _: &SandboxId) -> BoxFuture<'static, ()> {
         std::future::ready(()).boxed()
     }
 
@@ -96,7 +96,8 @@ impl Server {
         let engine = Engine::open(EngineConfig::new(home.path()), store, backend.for_engine()).await.unwrap();
         let (stop, activity) = (CancellationToken::new(), Activity::default());
         let mcp = Mcp::new(engine.clone(), settings);
-        let routes = mcp::router(&mcp, NATIVE, ALL, &stop, &activity).merge(dialects::routes(&mcp, NATIVE));
+        let routes = mcp::router(&mcp, NATIVE, ALL, &stop, &activity)
+            .merge(dialects::routes(&mcp, NATIVE, &activity, &stop));
         let believes = Believes { engine: engine.clone() };
         let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(believes)));
         Self { engine, app, stop, activity, _backend: backend, home }
@@ -114,7 +115,7 @@ impl Server {
         let links = Links::new(engine.clone(), LinkSettings { public, ..LinkSettings::default() });
         let mcp = Mcp::with_links(engine.clone(), settings, links);
         let routes = mcp::router(&mcp, plain, ALL, &stop, &activity)
-            .merge(dialects::routes(&mcp, plain))
+            .merge(dialects::routes(&mcp, plain, &activity, &stop))
             .merge(rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone())));
         let believes = Believes { engine: engine.clone() };
         let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(believes)));

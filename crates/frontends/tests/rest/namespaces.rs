@@ -91,6 +91,9 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
         (get.clone(), "/packages", plain()),
         (post.clone(), "/packages", with(json!({ "packages": ["numpy"] }))),
         (post.clone(), "/pause", plain()),
+        (get.clone(), "/ports", plain()),
+        (post.clone(), "/ports", with(json!({ "port": 80 }))),
+        (delete.clone(), "/ports/{port}", plain()),
         (get.clone(), "/processes", plain()),
         (post.clone(), "/renew", with(json!({ "ttlMs": 1 }))),
         (post.clone(), "/restart", query("graceMs=1")),
@@ -292,7 +295,8 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
             .replace("{exec}", &theirs.exec)
             .replace("{context}", CONTEXT)
             .replace("{number}", "1")
-            .replace("{job}", JOB);
+            .replace("{job}", JOB)
+            .replace("{port}", "80");
         for (sandbox, namespace) in ways {
             let path = format!("/v1/sandboxes/{sandbox}{tail}");
             let answer = send(&blue, &method, &path, namespace, &form).await;
@@ -327,13 +331,14 @@ async fn the_same_requests_reach_what_is_ones_own() {
     for (n, (method, tail, form)) in routes_about_one().into_iter().enumerate() {
         let own = furnish(&red, &format!("own-{n}")).await;
         let tail = tail.replace("{exec}", &own.exec).replace("{context}", CONTEXT).replace("{number}", "1");
-        let tail = tail.replace("{job}", JOB);
+        let tail = tail.replace("{job}", JOB).replace("{port}", "80");
         let path = format!("/v1/sandboxes/{}{tail}", own.id);
         let status = send(&red, &method, &path, None, &form).await.status.as_u16();
-        // Nobody listens there, there is no index and no job, and the command shows nothing; everything else is done, or
+        // Nobody listens there, no port is exposed, there is no index and no job, and the command shows nothing; everything else is done, or
         // is not possible in this state.
         let is_packages = tail.contains(JOB) || (method == Method::POST && tail == "/packages");
-        let is_missing = tail == "/connect" || tail.ends_with("/outputs/1") || is_packages;
+        let is_missing =
+            tail == "/connect" || tail == "/ports/80" || tail.ends_with("/outputs/1") || is_packages;
         let is_impossible = status == 501 && !can_pause && ["/fork", "/pause"].contains(&tail.as_str());
         let is_reached = status < 300 || [409, 504].contains(&status) || is_missing || is_impossible;
         assert!(is_reached && ![401, 403].contains(&status), "{method} {path}: {status}");

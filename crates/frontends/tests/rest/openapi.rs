@@ -99,6 +99,7 @@ fn described_shapes_are_the_real_ones() {
         scripts: [("a".to_owned(), "b".to_owned())].into(),
         rlimits: vec![sandbox::Rlimit { resource: "cpu".to_owned(), soft: 1, hard: 1 }],
         shell: Some("bash".to_owned()),
+        image_fallback: true,
         entrypoint: vec!["a".to_owned()],
         init: Some(sandbox::InitSpec {
             path: "a".to_owned(),
@@ -106,6 +107,7 @@ fn described_shapes_are_the_real_ones() {
             env: [("A".to_owned(), "b".to_owned())].into(),
         }),
         rootfs: Some(sandbox::RootfsSpec::Snapshot { snapshot: "a".to_owned() }),
+        ports: vec![sandbox::PortSpec::published(0, 80)],
         ..SandboxSpec::default()
     };
     let statement = LimitStatement {

@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// A directory for the layer beside one that it must not touch.
-struct Place {
+struct LayerTarget {
     root: tempfile::TempDir,
 }
 
-impl Place {
+impl LayerTarget {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("layer")).unwrap();
@@ -44,7 +44,7 @@ impl Place {
 
 #[track_caller]
 fn refused(make: impl FnOnce(Layer, &str) -> Layer, because: &str) {
-    let place = Place::new();
+    let place = LayerTarget::new();
     let layer = make(Layer::default(), &place.outside());
     match place.unpack(layer) {
         Err(Error::Refused { why, .. }) => assert!(why.contains(because), "{why}"),
@@ -100,7 +100,7 @@ fn hard_links_that_lead_out() {
 
 #[test]
 fn a_file_is_never_written_through_what_an_earlier_entry_left_at_its_name() {
-    let place = Place::new();
+    let place = LayerTarget::new();
     let secret = format!("{}/secret", place.outside());
     let layer = Layer::default()
         .file("a", b"first")
@@ -152,7 +152,7 @@ fn names_and_numbers_that_cannot_be() {
 #[test]
 fn archives_that_are_broken() {
     let check = |blob: &[u8], because: &str| {
-        let place = Place::new();
+        let place = LayerTarget::new();
         match unpack(blob, &place.root.path().join("layer")) {
             Err(error @ Error::Corrupt { .. }) => {
                 assert!(error.to_string().contains(because), "{error}");
@@ -200,7 +200,7 @@ fn archives_that_are_broken() {
 #[test]
 fn bombs_end_at_their_limit() {
     let check = |blob: &[u8], options: &UnpackOptions, name: &str| {
-        let place = Place::new();
+        let place = LayerTarget::new();
         let into = File::open(place.root.path().join("layer")).unwrap();
         match unpack_layer(blob, into.as_fd(), options) {
             Err(Error::TooLarge { limit, .. }) => assert_eq!(limit, name),
@@ -252,7 +252,7 @@ fn bombs_end_at_their_limit() {
 #[test]
 fn what_strangers_wrote_is_told_at_a_length_that_can_be_told() {
     // Whoever unpacks answers in one packet of 64 KiB, whatever the names are.
-    let place = Place::new();
+    let place = LayerTarget::new();
     let layer = place.root.path().join("layer");
     let name = |number: usize| format!("{}/{number}", "\u{1}".repeat(250)).repeat(10);
     let mut devices = Layer::default();

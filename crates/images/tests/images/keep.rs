@@ -19,15 +19,15 @@ use crate::{
 
 /// Whoever the test says.
 #[derive(Debug)]
-struct Told(Mutex<Option<BTreeMap<Digest, Vec<String>>>>);
+struct RecordingKeep(Mutex<Option<BTreeMap<Digest, Vec<String>>>>);
 
-impl Default for Told {
+impl Default for RecordingKeep {
     fn default() -> Self {
         Self(Mutex::new(Some(BTreeMap::new())))
     }
 }
 
-impl Told {
+impl RecordingKeep {
     fn set(&self, image: &Digest, users: &[&str]) {
         let mut told = self.0.lock().unwrap();
         let told = told.get_or_insert_default();
@@ -38,7 +38,7 @@ impl Told {
     }
 }
 
-impl Users for Told {
+impl Users for RecordingKeep {
     fn of_images(&self) -> Option<BTreeMap<Digest, Vec<String>>> {
         self.0.lock().unwrap().clone()
     }
@@ -100,7 +100,7 @@ async fn a_shared_layer_goes_with_its_last_image() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_in_use_stays_over_restarts_until_its_users_are_gone() {
     let home = tempfile::tempdir().unwrap();
-    let users = Arc::new(Told::default());
+    let users = Arc::new(RecordingKeep::default());
     let with_users = || Options { users: users.clone(), ..options() };
     let images = Images::open(home.path(), with_users()).await.unwrap();
     let digest = pull(&images, &small_image("used"), "used:1").await.digest;
@@ -175,7 +175,7 @@ async fn the_cap_takes_the_least_recently_used_and_never_what_is_used() {
     let image = |name: &str| image_of(name, 200_000);
     // An image is its blob and its files: 400 kB. Three fit.
     let home = tempfile::tempdir().unwrap();
-    let users = Arc::new(Told::default());
+    let users = Arc::new(RecordingKeep::default());
     let capped = Options { disk_cap: Some(1_400_000), users: users.clone(), ..options() };
     let images = Images::open(home.path(), capped).await.unwrap();
     let pinned = pull(&images, &image("pinned"), "pinned:1").await.digest;

@@ -24,6 +24,8 @@ pub enum Thing {
     Archive,
     Route,
     Backend,
+    /// A TCP port inside a sandbox, or one of the host that leads there.
+    Port,
 }
 
 impl Thing {
@@ -43,6 +45,7 @@ impl Thing {
             Self::Archive => "archive",
             Self::Route => "route",
             Self::Backend => "back end",
+            Self::Port => "port",
         }
     }
 }
@@ -105,6 +108,27 @@ pub struct Overrun {
     pub asked: u64,
 }
 
+/// What the image `host` offers to a caller whose image cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostImage {
+    /// Some of its programs, such as `python3.11`.
+    pub programs: Vec<String>,
+    /// It has what the requested image is for, so that `image_fallback` would use it.
+    pub can_stand_in: bool,
+}
+
+impl HostImage {
+    /// Its programs as part of a sentence: `python3.11, node and bash`.
+    pub fn listed(&self) -> String {
+        match self.programs.as_slice() {
+            [] => "this machine's programs".to_owned(),
+            [only] => only.clone(),
+            [first @ .., last] => format!("{} and {last}", first.join(", ")),
+        }
+    }
+}
+
 /// What the caller can do next. Sandboxes are given by the name that the caller knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", content = "with", rename_all = "snake_case")]
@@ -147,6 +171,8 @@ pub enum Next {
     RemoveUsers(Thing),
     /// Get this image, or an archive that contains it.
     Pull(String),
+    /// Use the image `host`, because the requested one cannot be had.
+    HostImage(HostImage),
     /// Have a limit raised, or remove some of the things it counts.
     Raise(Limit),
     /// Give an archive that was saved from this kind of thing.

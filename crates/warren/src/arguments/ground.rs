@@ -15,6 +15,9 @@ pub(super) struct GroundArgs {
     /// When to pull the image
     #[arg(long, value_enum, value_name = "WHEN", default_value = "missing")]
     pull: Pull,
+    /// Use `host` if the image cannot be pulled and this machine has its interpreter (python, node)
+    #[arg(long)]
+    image_fallback: bool,
     /// Use a directory on this machine, or a file with an ext4 file system, instead of an image; neither is written to
     #[arg(long, value_name = "PATH", conflicts_with = "image")]
     rootfs: Option<PathBuf>,
@@ -42,6 +45,7 @@ impl GroundArgs {
             Pull::Missing => PullPolicy::IfMissing,
             Pull::Never => PullPolicy::Never,
         };
+        spec.image_fallback = self.image_fallback;
         spec.rootfs = match (&self.rootfs, &self.snapshot) {
             (Some(path), _) => Some(rootfs(path)?),
             (None, Some(snapshot)) => Some(RootfsSpec::Snapshot { snapshot: snapshot.clone() }),

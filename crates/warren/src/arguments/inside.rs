@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sandbox::{ByteSize, Error, InitSpec, MountSource, MountSpec, Patch, Rlimit, SandboxSpec};
+use sandbox::{ByteSize, Error, InitSpec, MountSource, MountSpec, Patch, PortSpec, Rlimit, SandboxSpec};
 
 use crate::error::CommandResult;
 
@@ -21,6 +21,9 @@ pub(crate) struct InsideArgs {
     /// Copy a file or directory from this machine before anything runs
     #[arg(long = "copy", value_name = "HOST:PATH", value_parser = copy)]
     copies: Vec<(PathBuf, String)>,
+    /// Publish a port of the sandbox on this machine, such as 8080:80; host port 0 is any free one
+    #[arg(long = "publish", short = 'p', value_name = "[ADDRESS:]HOST:INSIDE")]
+    ports: Vec<PortSpec>,
     /// Change its files before anything runs, such as {"kind":"text","path":"/a","content":"b"}
     #[arg(long = "patch", value_name = "JSON", value_parser = patch)]
     patches: Vec<Patch>,
@@ -54,6 +57,7 @@ impl InsideArgs {
             spec.scripts.insert(name.clone(), text);
         }
         spec.rlimits.clone_from(&self.rlimits);
+        spec.ports.clone_from(&self.ports);
         spec.shell.clone_from(&self.shell);
         spec.entrypoint = self.entrypoint.iter().cloned().collect();
         spec.init = self.init.as_deref().map(init);

@@ -12,6 +12,7 @@ mod files;
 mod images;
 mod keys;
 mod packages;
+mod ports;
 mod sandboxes;
 mod snapshots;
 mod start;
@@ -25,7 +26,7 @@ pub(crate) use self::{
     call::{Body, checked, empty_body, text_lines},
     entries::EntryStream,
     files::Within,
-    start::{ClientOptions, StartMode},
+    start::{ClientOptions, StartMode, refused, start_daemon},
     target::Target,
     transport::Client,
 };

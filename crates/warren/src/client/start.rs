@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use frontends::rest::v1::ErrorDetail;
 use sandbox::{Error, ErrorKind, Namespace, Result};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -67,34 +68,49 @@ pub(super) async fn reach(options: &ClientOptions, socket: &Path) -> Result<Unix
                 retry = (retry * 2).min(MAX_RETRY);
             }
             Readiness::Failed { error } => {
-                let failed = Error::new(error.kind, error.message);
-                return Err(match error.hint {
-                    Some(hint) => failed.with_hint(hint),
-                    None => failed,
-                });
+                return Err(refused(error));
             }
         }
     }
 }
 
+/// Why a daemon did not start, in its own words.
+pub(crate) fn refused(error: ErrorDetail) -> Error {
+    let failed = Error::new(error.kind, error.message);
+    match error.hint {
+        Some(hint) => failed.with_hint(hint),
+        None => failed,
+    }
+}
+
 /// Starts this same program as a daemon and waits for its first message.
 async fn start(directories: &Directories, deadline: Instant) -> Result<Readiness> {
+    let idle_exit = env::text(env::IDLE_EXIT).unwrap_or_else(|| "10m".to_owned());
+    arguments::duration(&idle_exit)
+        .map_err(|error| Error::invalid(format!("invalid {}: {error}", env::IDLE_EXIT)))?;
+    spawn(directories, &["--idle-exit".to_owned(), idle_exit], deadline).await
+}
+
+/// Starts a daemon in the background with these flags, and waits until it is ready or says why it is not.
+pub(crate) async fn start_daemon(directories: &Directories, flags: &[String]) -> Result<Readiness> {
+    spawn(directories, flags, Instant::now() + PATIENCE).await
+}
+
+async fn spawn(directories: &Directories, flags: &[String], deadline: Instant) -> Result<Readiness> {
     let failed = |what: &str, error: io::Error| {
         Error::new(ErrorKind::Unavailable, format!("could not start the daemon: {what}: {error}"))
     };
     directories.make()?;
     let log = open_log(&directories.log()).map_err(|error| failed("its log", error))?;
     let program = std::env::current_exe().map_err(|error| failed("its program", error))?;
-    let idle_exit = env::text(env::IDLE_EXIT).unwrap_or_else(|| "10m".to_owned());
-    arguments::duration(&idle_exit)
-        .map_err(|error| Error::invalid(format!("invalid {}: {error}", env::IDLE_EXIT)))?;
     let mut daemon = Command::new(program)
         // Every sandbox can read the arguments of the command that its first process came from, though not its
         // environment; so paths of this machine go into the environment.
         .arg0("warren")
         .env(env::HOME_DIRECTORY, &directories.home)
         .env(env::RUN_DIRECTORY, &directories.run)
-        .args(["serve", "--detached", "--idle-exit", &idle_exit])
+        .args(["serve", "--detached"])
+        .args(flags)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     client::StartMode,
-    daemon::{self, Recovered},
+    daemon::{self, Note, Recovered},
     doctor::{
         self, Check, Status,
         attack::{Finding, Verdict},
@@ -161,11 +161,20 @@ async fn check_daemon(context: &Context) -> Check {
     }
     let backends: Vec<_> = capabilities.backends.iter().map(|backend| backend.as_str()).collect();
     let detail = format!(
-        "version {}, pid {pid}, back ends {} (the first is the default)",
+        "version {}, pid {pid}, back ends {} (the first is the default){}",
         version.version,
-        backends.join(", ")
+        backends.join(", "),
+        addresses(context, &pid)
     );
     Check::works(name, detail)
+}
+
+/// Where the daemon listens on TCP, as its note says. A note of another process is of a daemon that died.
+fn addresses(context: &Context, pid: &str) -> String {
+    let note = Note::read(&context.directories.run).filter(|note| note.pid.to_string() == pid);
+    let Some(note) = note else { return String::new() };
+    let also = note.also.iter().map(|also| format!(", {} at {}", also.dialect, also.url));
+    format!("; TCP at {}{}", note.url, also.collect::<String>())
 }
 
 fn show(diagnosis: &Diagnosis) -> CommandResult<()> {

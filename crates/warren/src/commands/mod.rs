@@ -1,5 +1,6 @@
 //! The commands, one file each: `Args`, whose comments are the help text, and one function.
 
+pub(crate) mod apply;
 pub(crate) mod audit;
 pub(crate) mod build;
 pub(crate) mod code;
@@ -10,6 +11,7 @@ pub(crate) mod create;
 pub(crate) mod df;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod down;
 pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod fork;
@@ -21,6 +23,7 @@ pub(crate) mod load;
 pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod package;
+pub(crate) mod port;
 pub(crate) mod probe;
 pub(crate) mod prune;
 pub(crate) mod ps;
@@ -38,6 +41,7 @@ pub(crate) mod stop;
 mod sure;
 pub(crate) mod targets;
 pub(crate) mod top;
+pub(crate) mod up;
 pub(crate) mod version;
 pub(crate) mod volume;
 pub(crate) mod wait;
@@ -82,6 +86,12 @@ impl Context {
         Ok(Client::connect(self.client_options(start)).await?)
     }
 
+    /// The same, whose calls are about this namespace.
+    pub(crate) async fn client_in(&self, namespace: &Namespace) -> CommandResult<Client> {
+        let options = self.client_options(StartMode::IfNeeded);
+        Ok(Client::connect(ClientOptions { namespace: Some(namespace.clone()), ..options }).await?)
+    }
+
     pub(crate) fn client_options(&self, start: StartMode) -> ClientOptions {
         ClientOptions { directories: self.directories.clone(), namespace: self.namespace.clone(), start }
     }
@@ -101,7 +111,7 @@ pub(crate) fn run(cli: Cli) -> CommandResult {
 }
 
 /// Runs a command's asynchronous part, on this thread.
-fn block_on<T>(work: impl Future<Output = CommandResult<T>>) -> CommandResult<T> {
+pub(crate) fn block_on<T>(work: impl Future<Output = CommandResult<T>>) -> CommandResult<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(work);
     // A blocked write to a terminal must not keep the process alive.
@@ -123,12 +133,16 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Resume(args) => args.act(context, "resume").await,
         Command::Restart(args) => restart::run(context, args).await,
         Command::Rm(args) => rm::run(context, args).await,
+        Command::Up(args) => up::run(context, args).await,
+        Command::Down(args) => down::run(context, args).await,
+        Command::Apply(args) => apply::run(context, args).await,
         Command::Ps(args) => ps::run(context, args).await,
         Command::Inspect(args) => inspect::run(context, args).await,
         Command::Logs(args) => logs::run(context, args).await,
         Command::Build(args) => build::run(context, args).await,
         Command::Cp(args) => cp::run(context, args).await,
         Command::Link(args) => link::run(context, args).await,
+        Command::Port(args) => port::run(context, args).await,
         Command::Stats(args) => stats::run(context, args).await,
         Command::Top(args) => top::run(context, args).await,
         Command::Wait(args) => wait::run(context, args).await,

@@ -65,10 +65,16 @@ struct InstallArgs {
     /// Idempotency key: the same id returns the first job again
     #[arg(long, value_name = "ID", visible_alias = "requestId")]
     request_id: Option<RequestId>,
+    /// Requirements file in the sandbox, for pip
+    #[arg(long, short = 'r', value_name = "PATH")]
+    requirements: Option<String>,
+    /// Directory in the sandbox to install from; npm installs for the project there [default: its working directory]
+    #[arg(long, value_name = "PATH")]
+    cwd: Option<String>,
     /// Name or id
     sandbox: String,
     /// Package names, with versions in the package manager's own syntax
-    #[arg(required = true, value_name = "PACKAGE")]
+    #[arg(required_unless_present_any = ["requirements", "cwd"], value_name = "PACKAGE")]
     packages: Vec<String>,
 }
 
@@ -115,6 +121,8 @@ async fn install(context: &Context, args: InstallArgs) -> CommandResult {
     let request = v1::PackageRequest {
         manager: Some(args.manager),
         packages: args.packages,
+        requirements_file: args.requirements,
+        cwd: args.cwd,
         timeout_ms: args.timeout.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
         request_id: args.request_id,
     };

@@ -1,22 +1,25 @@
 //! `warren serve`
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use frontends::{
+    dialects::MCP_SANDBOX,
     http::{Authority, DEFAULT_REQUESTS_PER_SECOND, DEFAULT_STREAMS_PER_PRINCIPAL, LimitSettings, Origin},
     links::{BaseUrl, LinkSettings},
     mcp::{Dialect, NATIVE, Settings},
+    ports::PortDomain,
 };
 
-use sandbox::Result;
+use sandbox::{Error, Result};
 
 use super::Context;
 use crate::{
     arguments,
     config::Config,
-    daemon::{self, Listen, McpProfile, NetworkOptions, ServeOptions, TlsFiles, dialect_address},
+    daemon::{self, AlsoListen, Listen, McpProfile, NetworkOptions, ServeOptions, TlsFiles, dialect_address},
     error::CommandResult,
-    mcp::{self, McpArgs},
+    mcp::{self, McpArgs, opensandbox::OpenSandboxArgs},
+    output,
 };
 
 /// Upper bound of the rate limit; beyond it, connections are the limit.
@@ -33,7 +36,8 @@ const MAX_STREAMS: u64 = 1024;
   warren serve --dev
   warren serve --listen 0.0.0.0:5555 --tls-cert cert.pem --tls-key key.pem
   warren serve --home /tmp/try --log debug
-  warren serve --dialect mcp-sandbox")]
+  warren serve --dialect mcp-sandbox
+  warren serve --dev --also-listen 127.0.0.1:8181=mcp-sandbox")]
 pub(crate) struct Args {
     /// Also offer the back end `process`: NO ISOLATION, its sandboxes can do everything the daemon's user can
     #[arg(long)]
@@ -41,10 +45,13 @@ pub(crate) struct Args {
     /// Configuration file [env: WARREN_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// TCP address, with port 0 for any free port, or none [default: 127.0.0.1:5555; with --dialect mcp-sandbox
-    /// APP_HOST and APP_PORT, or 127.0.0.1:8181] [env: WARREN_LISTEN]
+    /// TCP address, with port 0 for any free port, or none [default: 127.0.0.1:5555; with --dialect opensandbox
+    /// 127.0.0.1:8080; with --dialect mcp-sandbox APP_HOST and APP_PORT, or 127.0.0.1:8181] [env: WARREN_LISTEN]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Listen>,
+    /// Further TCP address, and the dialect that its /mcp and /sse speak; may be repeated, or be a list with commas
+    #[arg(long, value_name = "ADDRESS=DIALECT", value_delimiter = ',')]
+    also_listen: Vec<AlsoListen>,
     /// Require no key on TCP: everyone on this machine can do everything. Loopback addresses only
     #[arg(long)]
     dev: bool,
@@ -60,6 +67,13 @@ pub(crate) struct Args {
     /// Origin of web pages that may use the daemon, such as https://app.example; may be repeated
     #[arg(long = "allowed-origin", value_name = "ORIGIN")]
     allowed_origins: Vec<Origin>,
+    /// Domain whose subdomains are ports of sandboxes, such as apps.example or https://apps.example; needs a wildcard
+    /// in DNS [default: only <port>-<sandbox>.localhost]
+    #[arg(long, value_name = "DOMAIN")]
+    port_domain: Option<PortDomain>,
+    /// Address beside 127.0.0.1 on which ports may be published; may be repeated
+    #[arg(long = "publish-on", value_name = "ADDRESS")]
+    publish_on: Vec<IpAddr>,
     /// Requests per second for each key on TCP, with bursts of twice as many; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = DEFAULT_REQUESTS_PER_SECOND)]
     rate_limit: u32,
@@ -93,13 +107,22 @@ pub(crate) struct Args {
     dialect: Dialect,
     #[command(flatten)]
     mcp: McpArgs,
+    #[command(flatten)]
+    opensandbox: OpenSandboxArgs,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     // The environment of the command that happened to start the daemon must not affect its other users.
     let mcp = if args.detached { Settings::default() } else { args.mcp.settings(None)? };
-    let mut config = Config::load(args.config.as_deref())?;
+    let mut config = match args.dialect.name == MCP_SANDBOX.name {
+        true => Config::load_mcp_sandbox(args.config.as_deref())?,
+        false => Config::load(args.config.as_deref())?,
+    };
     config.backends.process |= args.allow_process;
+    config.ports.domain = args.port_domain.clone().or(config.ports.domain);
+    config.ports.publish_on.extend(&args.publish_on);
+    let port_domain = config.ports.domain.clone();
+    let network = network(args, &config)?;
     daemon::serve(ServeOptions {
         directories: context.directories.clone(),
         config,
@@ -110,23 +133,47 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
         mcp_profile: args.mcp_profile,
         dialect: args.dialect,
         takes_over: args.take_over,
-        network: network(args)?,
-        links: LinkSettings { ttl: args.link_ttl, public: args.public_url.clone(), listener: None },
+        network,
+        links: LinkSettings {
+            ttl: args.link_ttl,
+            public: args.public_url.clone(),
+            listener: None,
+            port_domain,
+        },
     })
 }
 
-fn network(args: &Args) -> Result<NetworkOptions> {
+/// The address by either way of naming it.
+fn listen(args: &Args) -> Result<Option<Listen>> {
+    let (theirs, ignored) = args.opensandbox.for_serve(args.dialect)?;
+    if !ignored.is_empty() {
+        let names = ignored.join(", ");
+        output::warn(&format!("no effect on the daemon, whose clients bring their own keys: {names}"));
+    }
+    match (args.listen, theirs) {
+        (Some(_), Some(_)) => Err(Error::invalid("--listen and --host or --port both name an address")
+            .with_hint("Give one of the two.")),
+        (listen, theirs) => Ok(listen.or(theirs.map(Listen::At))),
+    }
+}
+
+fn network(args: &Args, config: &Config) -> Result<NetworkOptions> {
     let tls = args.tls_cert.clone().zip(args.tls_key.clone());
+    let listen = listen(args)?;
     Ok(NetworkOptions {
-        listen: args.listen,
-        dialect_address: match args.listen {
+        listen,
+        dialect: args.dialect,
+        also: args.also_listen.clone(),
+        also_configured: config.also_listen.clone(),
+        dialect_address: match listen {
             Some(_) => None,
-            None => dialect_address::of(args.dialect)?,
+            None => dialect_address::of(args.dialect, &config.mcp_sandbox)?,
         },
         is_dev: args.dev,
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
         allowed_hosts: args.allowed_hosts.clone(),
         allowed_origins: args.allowed_origins.clone(),
+        port_domain: config.ports.domain.clone(),
         limits: LimitSettings {
             requests_per_second: (args.rate_limit > 0).then_some(args.rate_limit),
             streams_per_principal: usize::try_from(args.max_streams).unwrap_or(usize::MAX),

@@ -8,11 +8,16 @@ use crate::error::CommandResult;
 
 /// Asks on the terminal. Without one this is an error, because only `--force` skips the question.
 pub(super) fn is_sure(question: &str) -> CommandResult<bool> {
+    is_sure_or(question, "--force")
+}
+
+/// The same, where another flag skips the question.
+pub(super) fn is_sure_or(question: &str, flag: &str) -> CommandResult<bool> {
     if !io::stdin().is_terminal() {
         return Err(Error::invalid(format!(
             "cannot ask for confirmation, stdin is not a terminal: {question}"
         ))
-        .with_hint("Pass --force to remove without confirmation.")
+        .with_hint(format!("Pass {flag} to remove without confirmation."))
         .into());
     }
     let mut stderr = io::stderr().lock();

@@ -2,19 +2,28 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use frontends::{dialects::MCP_SANDBOX, mcp::Dialect};
+use frontends::{
+    dialects::{MCP_SANDBOX, OPENSANDBOX},
+    mcp::Dialect,
+};
 use sandbox::{Error, Result};
 
-use crate::env;
+use crate::{config::McpSandboxConfig, env};
 
 const MCP_SANDBOX_PORT: u16 = 8181;
+const OPENSANDBOX_PORT: u16 = 8080;
 
 /// None where it is the same as ours.
-pub(crate) fn of(dialect: Dialect) -> Result<Option<SocketAddr>> {
+pub(crate) fn of(dialect: Dialect, configured: &McpSandboxConfig) -> Result<Option<SocketAddr>> {
+    if dialect.name == OPENSANDBOX.name {
+        return Ok(Some((Ipv4Addr::LOCALHOST, OPENSANDBOX_PORT).into()));
+    }
     if dialect.name != MCP_SANDBOX.name {
         return Ok(None);
     }
-    decide(env::text(env::APP_HOST).as_deref(), env::text(env::APP_PORT).as_deref()).map(Some)
+    let host = env::text(env::APP_HOST).or_else(|| configured.host.clone());
+    let port = env::text(env::APP_PORT).or_else(|| configured.port.map(|port| port.to_string()));
+    decide(host.as_deref(), port.as_deref()).map(Some)
 }
 
 fn decide(host: Option<&str>, port: Option<&str>) -> Result<SocketAddr> {
@@ -22,20 +31,20 @@ fn decide(host: Option<&str>, port: Option<&str>) -> Result<SocketAddr> {
         // The one name that people use and that needs no DNS lookup.
         None | Some("localhost") => IpAddr::V4(Ipv4Addr::LOCALHOST),
         Some(text) => text.parse().map_err(|_malformed| {
-            wrong(env::APP_HOST, text, "an IP address", "Use an IP address, such as 127.0.0.1.")
+            wrong("APP_HOST or server.host", text, "an IP address", "Use an IP address, such as 127.0.0.1.")
         })?,
     };
     let port = match port {
         None => MCP_SANDBOX_PORT,
-        Some(text) => text
-            .parse()
-            .map_err(|_malformed| wrong(env::APP_PORT, text, "a port", "Use a number up to 65535."))?,
+        Some(text) => text.parse().map_err(|_malformed| {
+            wrong("APP_PORT or server.port", text, "a port", "Use a number up to 65535.")
+        })?,
     };
     Ok(SocketAddr::new(host, port))
 }
 
-fn wrong(variable: &str, text: &str, what: &str, hint: &str) -> Error {
-    Error::invalid(format!("invalid {variable}: {text:?} is not {what}")).with_hint(hint)
+fn wrong(setting: &str, text: &str, what: &str, hint: &str) -> Error {
+    Error::invalid(format!("invalid {setting}: {text:?} is not {what}")).with_hint(hint)
 }
 
 #[cfg(test)]

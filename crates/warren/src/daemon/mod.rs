@@ -4,6 +4,7 @@
 //! the engine, listen (on a Unix socket, and on TCP if told to), report that it is ready; at the end stop listening,
 //! let requests finish, close. Sandboxes outlive it.
 
+pub(crate) mod address;
 mod backend;
 mod descriptors;
 pub(crate) mod dialect_address;
@@ -12,6 +13,7 @@ mod lock;
 mod log;
 mod memory;
 mod network;
+mod note;
 mod ready;
 mod recover;
 mod socket;
@@ -22,7 +24,7 @@ use std::{io, path::Path, process::ExitCode, sync::Arc, time::Duration};
 use engine::{Engine, EngineConfig, ImageOptions, SystemClock, Unpacker};
 use frontends::{
     dialects,
-    http::{self, Activity, Gate, PeerCredentials},
+    http::{self, Activity, Gate, PeerCredentials, SocketAuth, TcpPlaces},
     links::{LinkSettings, Links},
     mcp::{self, Dialect, Mcp},
     rest::{self, Rest},
@@ -32,16 +34,19 @@ use store::{Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    backend::Running,
-    network::{Network, Plan},
-    ready::Announcer,
-    socket::Socket,
-};
 pub(crate) use self::{
-    network::{Listen, NetworkOptions, Note, TlsFiles},
+    address::{AlsoListen, Listen},
+    network::{NetworkOptions, TlsFiles},
+    note::Note,
     ready::Readiness,
     recover::{Recovered, recover},
+    take_over::stop,
+};
+use self::{
+    backend::Running,
+    network::{Listener, Network, Plan},
+    ready::Announcer,
+    socket::Socket,
 };
 use crate::{config::Config, directories::Directories, error::CommandResult, packages::HostGateway};
 
@@ -118,13 +123,20 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
 async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announcer) -> Result<()> {
     let directories = &options.directories;
     // Checked before another daemon is stopped, because this one must be able to replace it.
-    let plan = Plan::new(&options.network, options.is_detached)?;
+    let mut plan = Plan::new(&options.network, options.is_detached)?;
     directories.make()?;
     let locks = if options.takes_over {
+        if let Some(plan) = &mut plan {
+            plan.open_ports(&Note::ports(&directories.run)).await?;
+        }
         take_over::take_over(directories).await?
     } else {
         take_over::take_locks(directories)?
     };
+    // A port that is taken ends the start before a record is read or a sandbox adopted.
+    if let Some(plan) = &mut plan {
+        plan.open_ports(&[]).await?;
+    }
     Note::remove_old(directories);
     // Its spawner starts while the records are read.
     let offered = options.config.backends.clone();
@@ -152,22 +164,30 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
         network.introduce(&engine).await;
     }
 
-    // Other front ends are merged here: `routes.merge(..)`.
     let settings =
         LinkSettings { listener: network.as_ref().and_then(Network::base), ..options.links.clone() };
     let links = Links::new(engine.clone(), settings);
     let rest = Rest::new(engine.clone(), activity.clone(), stop.clone()).with_links(links.clone());
-    let routes = rest::router(rest);
     let mcp = Mcp::with_links(engine.clone(), options.mcp.clone(), links);
-    let mcp_routes = mcp_routes(options.mcp_profile, options.dialect, &mcp, &activity, &stop);
-    let routes = routes.merge(mcp_routes.inspect_err(|_refused| socket.remove())?);
-    let routes = routes.merge(dialects::routes(&mcp, options.dialect));
+    let named = match options.mcp_profile {
+        McpProfile::Warren => mcp::named_router(&mcp, dialects::ALL, &stop, &activity),
+        McpProfile::Conformance => http::Router::new(),
+    };
+    let parts = Parts {
+        shared: rest::router(rest).merge(named),
+        mcp: mcp.clone(),
+        profile: options.mcp_profile,
+        activity: activity.clone(),
+        stop: stop.clone(),
+    };
+    let routes = parts.routes(options.dialect).inspect_err(|_refused| socket.remove())?;
     let owner = rustix::process::geteuid().as_raw();
-    let app = http::app(routes.clone(), Gate::unix(engine.clone(), Arc::new(PeerCredentials { owner })));
+    let owner = SocketAuth::new(PeerCredentials { owner }, engine.clone());
+    let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(owner)));
     // Removed first: the next command then finds no daemon and starts a new one, which waits for the lock.
     let hide = || socket.remove();
     let serving = http::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
-    let on_network = serve_network(network, routes, &engine, &activity, &stop);
+    let on_network = serve_network(network, &parts, &engine);
     let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity.clone(), stop.clone());
     let slimming = memory::give_back(stop.clone());
     tokio::join!(serving, on_network, idling, slimming);
@@ -194,36 +214,48 @@ fn engine_config(options: &ServeOptions, unpacker: Arc<dyn Unpacker>) -> EngineC
     // Opened by the engine once its records are read, so that an image that a sandbox uses never counts as unused.
     config.snapshots.apply(&mut engine);
     config.volumes.apply(&mut engine.volumes);
+    engine.publish_on.clone_from(&config.ports.publish_on);
     engine.images = Some(ImageOptions { unpacker, ..config.images.options() });
     engine
 }
 
-fn mcp_routes(
+/// What the routes of a listener are made from.
+struct Parts {
+    /// The same for all listeners, whatever their plain paths speak.
+    shared: http::Router,
+    mcp: Mcp,
     profile: McpProfile,
-    dialect: Dialect,
-    mcp: &Mcp,
-    activity: &Activity,
-    stop: &CancellationToken,
-) -> Result<http::Router> {
-    match profile {
-        McpProfile::Warren => Ok(mcp::router(mcp, dialect, dialects::ALL, stop, activity)),
-        McpProfile::Conformance => mcp::conformance_router(stop.clone(), activity.clone())
-            .ok_or_else(|| Error::invalid("this build of Warren has no conformance profile")),
+    activity: Activity,
+    stop: CancellationToken,
+}
+
+impl Parts {
+    /// The routes of one listener, whose plain paths speak `plain`. Other front ends are merged here.
+    fn routes(&self, plain: Dialect) -> Result<http::Router> {
+        let Self { shared, mcp, profile, activity, stop } = self;
+        let mcp_routes = match profile {
+            McpProfile::Warren => mcp::plain_router(mcp, plain, stop, activity),
+            McpProfile::Conformance => mcp::conformance_router(stop.clone(), activity.clone())
+                .ok_or_else(|| Error::invalid("this build of Warren has no conformance profile"))?,
+        };
+        Ok(shared.clone().merge(mcp_routes).merge(dialects::routes(mcp, plain, activity, stop)))
     }
 }
 
-/// Serves TCP until `stop`, if the daemon listens there.
-async fn serve_network(
-    network: Option<Network>,
-    routes: http::Router,
-    engine: &Engine,
-    activity: &Activity,
-    stop: &CancellationToken,
-) {
+/// Serves TCP until the daemon stops, if it listens there.
+async fn serve_network(network: Option<Network>, parts: &Parts, engine: &Engine) {
     let Some(network) = network else { return };
-    let app = http::app(routes, network.gate(engine));
-    let Network { listener, tls, note, .. } = network;
-    http::serve_tcp(listener, app, tls, activity.clone(), stop.clone(), STOP_GRACE).await;
+    let gate = network.gate(engine).with_ports(&parts.activity, &parts.stop);
+    let places = TcpPlaces::default();
+    let Network { listeners, tls, note, .. } = network;
+    let serving = listeners.into_iter().filter_map(|Listener { plain, socket, .. }| {
+        // The same parts made the routes of the Unix socket, so this cannot fail.
+        let app = http::app(parts.routes(plain).ok()?, gate.clone().speaking(plain.name));
+        let Parts { activity, stop, .. } = parts;
+        let (tls, places) = (tls.clone(), places.clone());
+        Some(http::serve_tcp(socket, app, tls, places, activity.clone(), stop.clone(), STOP_GRACE))
+    });
+    futures_util::future::join_all(serving).await;
     note.remove();
 }
 

@@ -48,6 +48,15 @@ pub(super) async fn take_over(directories: &Directories) -> Result<Locks> {
     }
 }
 
+/// Stops the running daemon, if there is one, and waits until it has ended. Returns whether there was one.
+pub(crate) async fn stop(directories: &Directories) -> Result<bool> {
+    match take_locks(directories) {
+        Ok(_nobody) => Ok(false),
+        Err(error) if Held::of(&error).is_some() => take_over(directories).await.map(|_locks| true),
+        Err(error) => Err(error),
+    }
+}
+
 /// Returns whether `pid` was signalled. It is not if it does not hold the lock: the note may be older than the holder.
 fn ask_to_end(pid: i32, lock: &Path) -> Result<bool> {
     let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {

@@ -5,7 +5,7 @@ use std::io;
 use frontends::mcp::{Dialect, Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, stdio_path};
 use hyper::{
     Request, StatusCode,
-    header::{CONNECTION, HOST, UPGRADE},
+    header::{AUTHORIZATION, CONNECTION, HOST, UPGRADE},
     upgrade::Upgraded,
 };
 use hyper_util::rt::TokioIo;
@@ -15,7 +15,10 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::line::{self, Line};
+use super::{
+    line::{self, Line},
+    opensandbox::Secret,
+};
 use crate::{
     client::{Client, ClientOptions, empty_body},
     error::CommandError,
@@ -30,19 +33,32 @@ pub(crate) struct Link {
     options: ClientOptions,
     greeting: String,
     path: String,
+    /// With whose rights; the daemon's owner's when absent.
+    key: Option<Secret>,
 }
 
 impl Link {
     /// `dialect`: the surface that the client speaks, if it is not the daemon's own choice.
     pub(crate) fn new(options: ClientOptions, greeting: &Greeting, dialect: Option<Dialect>) -> Self {
         let path = stdio_path(dialect.map(|dialect| dialect.name));
-        Self { options, greeting: greeting.encode(), path }
+        Self { options, greeting: greeting.encode(), path, key: None }
+    }
+
+    /// Acts with the rights of a key.
+    #[must_use]
+    pub(crate) fn with_key(mut self, key: Option<Secret>) -> Self {
+        self.key = key;
+        self
     }
 
     /// Starts a daemon if none is running.
     pub(super) async fn connect(&self) -> Result<Connection> {
         let client = Client::connect(self.options.clone()).await?;
-        let request = Request::get(&self.path)
+        let mut request = Request::get(&self.path);
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.bearer());
+        }
+        let request = request
             .header(HOST, "warren")
             .header(CONNECTION, "Upgrade")
             .header(UPGRADE, UPGRADE_PROTOCOL)

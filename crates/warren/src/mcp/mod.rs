@@ -5,6 +5,8 @@ mod line;
 mod link;
 mod memory;
 mod message;
+pub(crate) mod opensandbox;
+mod over_http;
 mod settings;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -16,6 +18,7 @@ use frontends::{
 pub(crate) use self::{
     bridge::run,
     link::Link,
+    over_http::serve as serve_http,
     settings::{McpArgs, VARIABLES_HELP},
 };
 

@@ -27,7 +27,7 @@ pub(crate) struct McpArgs {
     /// this machine's files; WARREN_MCP_HOST_PATH_POLICY=unrestricted gives them access to all.
     #[arg(long = "allow-host-path", value_name = "PATH[:ro|:rw]", value_parser = host_root)]
     host_paths: Vec<HostRoot>,
-    /// Maximum length of one text field of a result [default: 1048576] [env: WARREN_MCP_MAX_OUTPUT_BYTES]
+    /// Maximum length of one text field of a result [default: 24576; 1048576 for dialects] [env: WARREN_MCP_MAX_OUTPUT_BYTES]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     max_output_bytes: Option<u64>,
     /// Time limit for commands that do not set one [default: 2m] [env: WARREN_MCP_DEFAULT_TIMEOUT_MS]
@@ -71,8 +71,8 @@ impl McpArgs {
             host: self.host(working_directory, &mut variables)?,
             dangerous_enabled: self.enable_dangerous || variables.dangerous()?,
             max_output_bytes: match self.max_output_bytes {
-                Some(bytes) => bytes,
-                None => variables.positive("MAX_OUTPUT_BYTES", defaults.max_output_bytes)?,
+                Some(bytes) => Some(bytes),
+                None => Some(variables.positive("MAX_OUTPUT_BYTES", 0)?).filter(|bytes| *bytes > 0),
             },
             default_timeout_ms: match self.default_timeout {
                 Some(span) => millis(span),
@@ -250,7 +250,7 @@ mod tests {
         let settings = resolve(&["--default-timeout", "1s"], &variables).0.unwrap();
         assert_eq!(
             (settings.max_output_bytes, settings.default_timeout_ms, settings.session_ttl_ms),
-            (10, 1000, 40)
+            (Some(10), 1000, 40)
         );
         assert!(settings.dangerous_enabled && !settings.host.unrestricted);
         let root = |path: &str, write| HostRoot { path: path.into(), write };
@@ -281,7 +281,7 @@ mod tests {
             let error = resolve(&[], &[(&ours, "much")]).0.unwrap_err();
             assert!(error.to_string().contains(&ours), "{error}");
             let (settings, warnings) = resolve(&[], &[(&theirs, "much")]);
-            assert_eq!(settings.unwrap().max_output_bytes, Settings::DEFAULT_MAX_OUTPUT_BYTES);
+            assert_eq!(settings.unwrap().max_output_bytes, None);
             assert!(warnings.len() == 1 && warnings[0].contains(&theirs), "{warnings:?}");
         }
         assert!(resolve(&[], &[("WARREN_MCP_TOOLSETS", "cor")]).0.is_err());

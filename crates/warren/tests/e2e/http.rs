@@ -46,11 +46,11 @@ impl World {
         Served { child: Some(child), url: note["url"].as_str().unwrap().to_owned(), log }
     }
 
-    fn http_note(&self) -> Option<Value> {
+    pub(crate) fn http_note(&self) -> Option<Value> {
         serde_json::from_slice(&fs::read(self.home().join("run/http.json")).ok()?).ok()
     }
 
-    fn fails_to_serve(&self, flags: &[&str]) -> String {
+    pub(crate) fn fails_to_serve(&self, flags: &[&str]) -> String {
         let refused = self.run(&[&["serve"], flags].concat()).expect(125);
         assert!(refused.stderr.contains("hint: ") && !refused.stderr.contains(" ready"), "{refused:?}");
         assert!(!self.socket().exists() && self.http_note().is_none());
@@ -87,7 +87,7 @@ impl Served {
         &self.url
     }
 
-    fn get(&self, target: &str) -> Answer {
+    pub(crate) fn get(&self, target: &str) -> Answer {
         self.ask(&[&format!("GET {target} HTTP/1.1"), "host: localhost"])
     }
 
@@ -109,27 +109,32 @@ impl Served {
 }
 
 #[derive(Debug)]
-struct Answer {
+pub(crate) struct Answer {
     /// In lower case.
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
     #[track_caller]
-    fn expect(self, status: u16) -> Self {
+    pub(crate) fn expect(self, status: u16) -> Self {
         assert!(self.head.starts_with(&format!("http/1.1 {status} ")), "{self:?}");
         self
     }
 
-    fn is(&self, status: u16) -> bool {
+    pub(crate) fn is(&self, status: u16) -> bool {
         self.head.starts_with(&format!("http/1.1 {status} "))
     }
 
     #[track_caller]
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
+}
+
+/// The answer of a listener.
+pub(crate) fn ask_at(address: &str, head: &[&str]) -> Answer {
+    ask(&mut TcpStream::connect(address).unwrap(), head)
 }
 
 /// Sends a head and reads an answer with a body of known length, or only the head.

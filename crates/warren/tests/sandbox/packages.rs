@@ -218,6 +218,59 @@ fn apt_works_on_the_image_of_this_host() {
 }
 
 #[test]
+fn package_managers_in_a_shell_reach_the_same_index() {
+    let index = Index::start();
+    let daemon = Daemon::configured(&index.config());
+    let before = host_state();
+    daemon.create("lab", &[]);
+    daemon.ok(["exec", "lab", "--", "pip", "install", "burrow"]);
+    assert_eq!(daemon.sh_ok("lab", "python3 -c 'import burrow; print(burrow.answer)'"), "42");
+    let npm = "mkdir -p app/src && cd app && echo '{}' >package.json && cd src && \
+               npm install hollow >&2 && cat ../package-lock.json";
+    let lock = daemon.sh_ok("lab", npm);
+    assert!(lock.contains("hollow") && !lock.contains("127.0.0.1"), "{lock}");
+    assert_eq!(daemon.sh_ok("lab", "cd app && node -e 'console.log(require(\"hollow\")())'"), "hollow");
+    if index.has_apt() && Path::new("/usr/bin/apt-get").exists() {
+        let apt = "(apt-get update && apt-get install -y badger) >&2 && badger";
+        assert_eq!(daemon.sh_ok("lab", apt), "badger 2.0-1");
+    }
+    assert_eq!(host_state(), before);
+    // What the sandbox says itself wins: nothing listens there.
+    let own = "printf '[global]\nindex-url = http://127.0.0.1:9/own/\nretries = 0\n' >/etc/pip.conf";
+    daemon.sh_ok("lab", own);
+    let (code, said, _) = daemon.sh("lab", "pip download slowpoke 2>&1");
+    assert!(code != 0 && said.contains("/own/"), "{said}");
+    // The address is not among the files that a snapshot would carry.
+    let changed = daemon.ok(["diff", "lab"]);
+    assert!(!changed.contains("/run/") && !changed.contains("npmrc"), "{changed}");
+}
+
+#[test]
+fn a_requirements_file_names_the_packages() {
+    let index = Index::start();
+    let daemon = Daemon::configured(&index.config());
+    daemon.create("box", &[]);
+    daemon.sh_ok("box", "mkdir -p /srv/app && printf '# needs\nBurrow>=1\n' >/srv/app/needs.txt");
+    installed(&daemon, &["box", "--cwd", "/srv/app", "-r", "needs.txt"], "burrow 1.2");
+    let (_, said) = daemon.fails(["package", "install", "box", "-m", "apt", "-r", "needs.txt"]);
+    assert!(said.contains("apt takes no requirements file"), "{said}");
+}
+
+#[test]
+fn without_packages_a_shell_reaches_no_index() {
+    let index = Index::start();
+    let daemon = Daemon::configured(&format!("{}[packages]\nenabled = false\n", index.config()));
+    daemon.create("box", &[]);
+    let connect = "import socket; socket.create_connection((\"127.0.0.1\", 17070))";
+    let look = format!(
+        "env | grep -c warren/packages; ls /run/warren/packages 2>&1; python3 -c '{connect}' 2>&1 | tail -1"
+    );
+    let said = daemon.sh_ok("box", &look);
+    assert!(said.starts_with("0\n") && said.contains("No such file") && said.contains("refused"), "{said}");
+    assert_eq!(index.n_requests(), 0);
+}
+
+#[test]
 fn a_failed_install_has_a_state_a_reason_and_a_log() {
     let index = Index::start();
     let daemon = Daemon::configured(&index.config());

@@ -1,4 +1,4 @@
-//! Interpreters of the host in place of their images, while the registry cannot be reached, and only then.
+//! Interpreters of the host in place of their images: while the registry cannot be reached, and only if asked for.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -51,7 +51,7 @@ impl Proxy {
 }
 
 #[test]
-fn the_host_stands_in_for_an_interpreter_only_when_its_registry_is_out_of_reach() {
+fn the_host_stands_in_for_an_interpreter_only_if_asked_and_its_registry_is_out_of_reach() {
     let proxy = Proxy::start();
     let config = "[images]\ninsecure = [\"docker.io\"]\n";
     let daemon = Daemon::configured_behind(config, &format!("http://{}", proxy.address));
@@ -62,7 +62,19 @@ fn the_host_stands_in_for_an_interpreter_only_when_its_registry_is_out_of_reach(
         assert!(err.contains(told), "{status}: {err}");
     }
 
+    // Out of reach: it fails too, and says what there is. Each image has its own reason.
     proxy.answers(HANG_UP);
+    let (python, node) = ("docker.io/library/python", "docker.io/library/node");
+    for (image, own, other) in [("python:3.12-slim", python, node), ("node:20", node, python)] {
+        let (_, err) = daemon.fails(["create", "--name", "py", "--image", image]);
+        assert!(err.contains(own) && !err.contains(other), "{err}");
+        assert!(err.contains("--image host, which has python3"), "{err}");
+    }
+    let (_, err) = daemon.fails(["create", "--name", "py", "--image", "python:3.12-slim"]);
+    assert!(err.contains("or --image-fallback"), "{err}");
+    assert_eq!(daemon.ok(["ps", "--all", "--quiet"]), "");
+
+    let create = ["create", "--name", "py", "--image-fallback", "--image", "python:3.12-slim"];
     let output = daemon.command(create).output().unwrap();
     let err = crate::harness::text(&output.stderr);
     assert!(output.status.success() && err.contains("python:3.12-slim is not used"), "{err}");
@@ -70,11 +82,14 @@ fn the_host_stands_in_for_an_interpreter_only_when_its_registry_is_out_of_reach(
     assert!(seen["warnings"][0].as_str().unwrap().contains("python:3.12-slim is not used"), "{seen:#}");
     assert_eq!(daemon.sh_ok("py", "python3 -c 'print(6 * 7)'"), "42");
     // Also where nobody looks at a terminal, and beside what the program says itself.
-    let ran = daemon.command(["run", "--image", "python:3.12-slim", "python3", "-V"]).output().unwrap();
+    let ran = daemon
+        .command(["run", "--image-fallback", "--image", "python:3.12-slim", "python3", "-V"])
+        .output()
+        .unwrap();
     let err = crate::harness::text(&ran.stderr);
     assert!(ran.status.success() && err.contains("python:3.12-slim is not used"), "{err}");
     // For a while it is not asked again for the same.
     let n_asked = proxy.n_asked.load(Ordering::SeqCst);
-    daemon.create("again", &["--image", "python"]);
+    daemon.create("again", &["--image-fallback", "--image", "python"]);
     assert_eq!(proxy.n_asked.load(Ordering::SeqCst), n_asked);
 }

@@ -47,7 +47,7 @@ impl Form for Plain {
 
     /// `error` and `message` are both words: clients of theirs read one or the other. The details are the fields that a
     /// tool's answer would have.
-    fn failure(&self, failure: Failure) -> Reply {
+    fn failure(&self, _tool: &str, failure: Failure) -> Reply {
         let Failure { code, message, hint, details, .. } = failure;
         let mut body = match details {
             Some(Value::Object(fields)) => fields,

@@ -99,8 +99,7 @@ async fn begin(call: &Call, Arguments { sandbox_id, package_name }: Arguments) -
     let spec = PackageSpec {
         manager: PackageManager::Pip,
         packages: vec![package_name.clone()],
-        timeout: None,
-        request_id: None,
+        ..PackageSpec::default()
     };
     let job = call.engine().install_packages(&call.who, &which, spec).await.map_err(words::failure)?;
     let job = follow(call, &which, job).await?;

@@ -45,14 +45,9 @@ impl<'a> User<'a> {
         self.who.key.as_ref().map_or_else(|| self.who.name.clone(), ToString::to_string)
     }
 
-    /// Oldest first.
+    /// Every one that the key made, also by another interface. Oldest first.
     pub(super) async fn sandboxes(&self) -> Result<Vec<SandboxView>> {
-        let label = Label::new(DIALECT_LABEL.0, DIALECT_LABEL.1)?;
-        let filter = SandboxFilter {
-            namespace: Some(self.namespace.clone()),
-            labels: vec![label],
-            ..SandboxFilter::default()
-        };
+        let filter = SandboxFilter { namespace: Some(self.namespace.clone()), ..SandboxFilter::default() };
         let mut own = self.engine.sandboxes(self.who, &filter).await?;
         own.retain(|view| self.owns(view));
         own.sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));
@@ -70,9 +65,13 @@ impl<'a> User<'a> {
     }
 
     fn owns(&self, view: &SandboxView) -> bool {
-        let is_of_dialect = view.spec.labels.get(DIALECT_LABEL.0).is_some_and(|name| name == DIALECT_LABEL.1);
-        is_of_dialect && view.owner == self.who.key
+        view.owner == self.who.key
     }
+}
+
+/// Whether it was made here: only such a sandbox counts for the limit.
+fn is_of_dialect(view: &SandboxView) -> bool {
+    view.spec.labels.get(DIALECT_LABEL.0).is_some_and(|name| name == DIALECT_LABEL.1)
 }
 
 /// Finds the sandbox of a call.
@@ -108,7 +107,8 @@ pub(super) struct Created {
 pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult<Created> {
     let user = User::of(&call);
     let _one_at_a_time = CREATING.lock().await;
-    let own = user.sandboxes().await.map_err(words::failure)?;
+    let mut own = user.sandboxes().await.map_err(words::failure)?;
+    own.retain(is_of_dialect);
     if own.len() >= MAX_SANDBOXES as usize {
         return Err(words::failure(full(&own)));
     }

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use sandbox::{Error, ErrorKind, Language};
+use sandbox::{Language, PortSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::stand_in::stand_in;
 use crate::mcp::{
     Failure,
-    create::{CreateFields, Init, Mount, Process},
+    create::{CreateFields, Init, Mount, Network, Port, Process},
 };
 
 /// The label by which a later start finds out whether it asks for the same.
@@ -18,9 +19,6 @@ pub(super) const LABEL: &str = "microsandbox.config";
 const DEFAULT_SHELL: &str = "/bin/sh";
 /// The script that runs with the sandbox where `exec` says nothing else.
 const START_SCRIPT: &str = "start";
-/// Images that stand for an interpreter, which the host's own programs have.
-const STAND_INS: [(&str, Language); 2] =
-    [("microsandbox/python", Language::Python), ("microsandbox/node", Language::JavaScript)];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -34,7 +32,7 @@ pub(super) struct Config {
     pub(super) cpus: Option<u32>,
     /// "host:guest": paths of the host, as far as its operator allows them
     pub(super) volumes: Option<Vec<String>>,
-    /// "host:guest"; not supported, so it must be empty
+    /// "host:guest": TCP ports of the host's loopback address
     pub(super) ports: Option<Vec<String>>,
     /// "NAME=value"
     pub(super) envs: Option<Vec<String>>,
@@ -62,13 +60,11 @@ impl Config {
 
     /// The language that the image stands for, if it is one of microsandbox's own.
     pub(super) fn stands_for(&self) -> Option<Language> {
-        let image = self.image.as_deref()?;
-        let bare = image.split(':').next().unwrap_or(image);
-        STAND_INS.iter().find(|(name, _)| *name == bare).map(|(_, language)| *language)
+        stand_in(self.image.as_deref()?)
     }
 
     pub(super) fn fields(&self, name: &str) -> Result<CreateFields, Failure> {
-        self.refuse_ports()?;
+        let ports = self.ports.iter().flatten().map(|text| port(text)).collect::<Result<Vec<_>, _>>()?;
         let mounts = self.volumes.iter().flatten().map(|text| mount(text)).collect::<Result<_, _>>()?;
         let env = self.envs.iter().flatten().map(|text| variable(text)).collect::<Result<_, _>>()?;
         let image = match self.stands_for() {
@@ -81,6 +77,7 @@ impl Config {
             cpus: self.cpus.map(f64::from),
             memory_mib: self.memory,
             volumes: Some(mounts),
+            network: (!ports.is_empty()).then(|| Network { ports: Some(ports), ..Network::default() }),
             labels: Some(BTreeMap::from([(LABEL.to_owned(), self.fingerprint())])),
             process: Some(Process {
                 workdir: self.workdir.clone(),
@@ -92,13 +89,6 @@ impl Config {
             }),
             ..CreateFields::default()
         })
-    }
-
-    /// A sandbox whose ports nobody can reach is not what was asked for.
-    fn refuse_ports(&self) -> Result<(), Failure> {
-        let Some(port) = self.ports.iter().flatten().next() else { return Ok(()) };
-        let message = format!("port {port:?} cannot be published: this version publishes no ports");
-        Err(Error::new(ErrorKind::Unsupported, message).into())
     }
 
     fn init(&self) -> Option<Init> {
@@ -118,6 +108,11 @@ fn mount(text: &str) -> Result<Mount, Failure> {
             Err(Failure::invalid(format!("volume {text:?} is not \"host:guest\", with a guest path from /")))
         }
     }
+}
+
+fn port(text: &str) -> Result<Port, Failure> {
+    let spec: PortSpec = text.parse()?;
+    Ok(Port::published(&spec))
 }
 
 fn variable(text: &str) -> Result<(String, String), Failure> {
@@ -147,18 +142,12 @@ mod tests {
             let told = refused(&Config { envs: one(variable), ..Config::default() });
             assert!(told.starts_with("invalid_request: variable"), "{told}");
         }
-        let told = refused(&Config { ports: one("8080:80"), ..Config::default() });
-        assert!(told.starts_with("unsupported") && told.contains("8080:80"), "{told}");
+        for port in ["", "x", "8080:0", "8080:80/udp"] {
+            let told = refused(&Config { ports: one(port), ..Config::default() });
+            assert!(told.starts_with("invalid_request"), "{told}");
+        }
+        assert!(Config { ports: one("8080:80"), ..Config::default() }.fields("box").is_ok());
         assert!(Config { ports: Some(Vec::new()), ..Config::default() }.fields("box").is_ok());
-    }
-
-    #[test]
-    fn their_own_images_stand_for_a_language() {
-        let stands_for =
-            |image: &str| Config { image: Some(image.to_owned()), ..Config::default() }.stands_for();
-        assert_eq!(stands_for("microsandbox/python"), Some(Language::Python));
-        assert_eq!(stands_for("microsandbox/node:latest"), Some(Language::JavaScript));
-        assert_eq!((stands_for("python"), stands_for("evil/microsandbox/python")), (None, None));
     }
 
     #[test]

@@ -17,7 +17,7 @@ impl Form for Plain {
         Reply { text: Some(text), data: None, parts: answer.parts, error_code: None }
     }
 
-    fn failure(&self, failure: Failure) -> Reply {
+    fn failure(&self, _tool: &str, failure: Failure) -> Reply {
         let text = Some(format!("Error: {}", failure.message));
         Reply { text, data: None, parts: Vec::new(), error_code: Some(failure.code.into_owned()) }
     }

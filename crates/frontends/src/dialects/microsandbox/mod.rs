@@ -9,12 +9,14 @@ mod lines;
 mod metrics;
 mod prompts;
 mod rpc;
+mod stand_in;
 mod start;
 mod target;
 
 use std::sync::Arc;
 
 pub(super) use self::rpc::routes;
+pub use self::stand_in::{lacks_language, stand_in};
 use crate::mcp::{Dialect, Hints, Manner, Surface, Tool, Toolset};
 
 pub(super) const DIALECT: Dialect = Dialect { name: "microsandbox", surface };

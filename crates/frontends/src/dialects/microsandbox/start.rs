@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::{
     config::{Config, LABEL},
+    stand_in::lacks_language,
     target::Target,
 };
 use crate::mcp::{Answer, Call, Failure, ToolResult, create};
@@ -61,10 +62,7 @@ async fn make(target: &Target, config: &Config) -> Result<Ensured, Failure> {
     }
     create::unmake(&target.call, &made.view.id).await;
     found?;
-    let image = config.image.as_deref().unwrap_or_default();
-    let message =
-        format!("{image} stands for the {language} of this host, which has none; name another image");
-    Err(Error::new(ErrorKind::Unsupported, message).into())
+    Err(lacks_language(config.image.as_deref().unwrap_or_default(), language).into())
 }
 
 /// A sandbox keeps what it was made with. Another configuration is refused, because it would have no effect.

@@ -27,7 +27,11 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::connection::LocalAddress;
 pub(crate) use self::connection::stream_of;
-pub use self::{tcp::serve_tcp, tls::Tls, unix::serve_unix};
+pub use self::{
+    tcp::{TcpPlaces, serve_tcp},
+    tls::Tls,
+    unix::serve_unix,
+};
 
 /// Pause after an accept that failed for want of descriptors: they come back when something closes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -80,15 +84,14 @@ struct Terms {
     activity: Activity,
     stop: CancellationToken,
     grace: Duration,
-    /// Connections open at once; the next ones wait in the kernel's queue.
-    max_connections: usize,
+    /// One for each open connection; the next ones wait in the kernel's queue. Listeners may share them.
+    places: Arc<Semaphore>,
 }
 
 /// Serves until `stop`. Then calls `hide`, accepts what had connected by then, lets requests in flight finish for at
 /// most the grace, and cuts the rest.
 async fn serve(door: impl Door, terms: Terms, hide: impl FnOnce() + Send) {
-    let Terms { app, activity, stop, grace, max_connections } = terms;
-    let places = Arc::new(Semaphore::new(max_connections));
+    let Terms { app, activity, stop, grace, places } = terms;
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {

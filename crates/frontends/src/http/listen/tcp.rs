@@ -6,6 +6,7 @@ use axum::Router;
 use rustix::net::sockopt;
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::Semaphore,
     time::timeout,
 };
 use tokio_io_timeout::TimeoutWriter;
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::http::{auth::Peer, limits};
 
-/// More than all streams together, so that streams leave room for requests.
+/// Connections on all listeners together: more than all streams together, so that streams leave room for requests.
 const MAX_CONNECTIONS: usize = 2048;
 /// Shorter than on the Unix socket: here anyone can take a place.
 const HEAD_TIME: Duration = Duration::from_secs(15);
@@ -31,17 +32,33 @@ const KEEP_ALIVE_TRIES: u32 = 4;
 /// A peer that takes nothing of an answer for so long is gone, whatever its kernel says.
 const STALL_TIME: Duration = Duration::from_secs(30);
 
+/// Limits of the number of connections, in all and of each address. Listeners of one daemon share them: another port
+/// gives nobody more connections.
+#[derive(Debug, Clone)]
+pub struct TcpPlaces {
+    places: Arc<Semaphore>,
+    peers: Arc<Peers>,
+}
+
+impl Default for TcpPlaces {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(MAX_CONNECTIONS)), peers: Arc::default() }
+    }
+}
+
 /// Serves `app` on TCP until `stop`; then lets requests in flight finish for at most `grace`, and cuts the rest.
 pub async fn serve_tcp(
     listener: TcpListener,
     app: Router,
     tls: Option<Tls>,
+    places: TcpPlaces,
     activity: Activity,
     stop: CancellationToken,
     grace: Duration,
 ) {
-    let terms = Terms { app, activity, stop, grace, max_connections: MAX_CONNECTIONS };
-    serve(Tcp::new(listener, tls), terms, || {}).await;
+    let TcpPlaces { places, peers } = places;
+    let terms = Terms { app, activity, stop, grace, places };
+    serve(Tcp { peers, ..Tcp::new(listener, tls) }, terms, || {}).await;
 }
 
 /// Answers are small and streams are live: nothing waits for more to send. A silent stream whose other end lost its
@@ -133,7 +150,7 @@ mod tests {
             activity: Activity::default(),
             stop: stop.clone(),
             grace: Duration::ZERO,
-            max_connections: 1,
+            places: Arc::new(Semaphore::new(1)),
         };
         let serving = tokio::spawn(serve(Tcp::new(listener, None), terms, || {}));
         let connect = async || {
@@ -171,7 +188,7 @@ mod tests {
             activity: Activity::default(),
             stop: stop.clone(),
             grace: Duration::ZERO,
-            max_connections: 1,
+            places: Arc::new(Semaphore::new(1)),
         };
         let door = Tcp { stall_time: Duration::from_millis(200), ..Tcp::new(listener, None) };
         let serving = tokio::spawn(serve(door, terms, || {}));

@@ -1,9 +1,12 @@
 //! The Unix socket.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::Router;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::Semaphore,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -26,7 +29,8 @@ pub async fn serve_unix(
     grace: Duration,
     hide: impl FnOnce() + Send,
 ) {
-    let terms = Terms { app, activity, stop, grace, max_connections: MAX_CONNECTIONS };
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let terms = Terms { app, activity, stop, grace, places };
     serve(Unix(listener), terms, hide).await;
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::{
     client::{Client, Way},
-    convert,
+    convert, grants,
     listing::{self, Lists},
     misshapen::{self, Misshapen},
     subscriptions::{MAX_SUBSCRIPTIONS, Subscriptions},
@@ -22,7 +22,7 @@ use super::{
 use crate::mcp::{
     Mcp,
     call::{Call, Progress, Session},
-    complete, prompts, resources,
+    complete, instructions, prompts, resources,
     schema::JsonObject,
     surface::{Reply, Surface},
 };
@@ -55,7 +55,7 @@ impl Handler {
             mcp: self.mcp.clone(),
             surface: Arc::clone(&self.surface),
             who: client.who.clone(),
-            settings: client.settings.clone(),
+            settings: client.session.settings(&client.settings),
             namespace: client.namespace.clone(),
             base: client.base.clone(),
             session,
@@ -100,6 +100,24 @@ impl Handler {
         }
     }
 
+    /// Runs a tool. If it is refused a path of the host that the person at the client then allows, it is run again.
+    async fn run_or_ask(
+        &self,
+        tool: &str,
+        call: Call,
+        arguments: Option<JsonObject>,
+        context: &RequestContext<RoleServer>,
+    ) -> Reply {
+        if is_stateless(context) || !grants::can_be_asked(&self.client, context) {
+            return self.run(tool, call, arguments).await;
+        }
+        let reply = self.run(tool, call, arguments.clone()).await;
+        match grants::ask(&self.client, &reply, context).await {
+            true => self.run(tool, self.call(context), arguments).await,
+            false => reply,
+        }
+    }
+
     async fn audit(&self, asked: Asked, reply: &Reply, context: &RequestContext<RoleServer>) {
         let client = context.client_info().filter(|client| !client.name.is_empty());
         let record = CallRecord {
@@ -135,7 +153,7 @@ impl Handler {
                 _ => return Err(ErrorData::internal_error("the tool did not answer", None)),
             },
             Misshapen::Failed { tool, failure } => {
-                let reply = self.surface.failed(failure);
+                let reply = self.surface.failed(&tool, failure);
                 self.audit(Asked::new(&tool, None), &reply, &context).await;
                 convert::tool_result(reply, takes_links(&context))
             }
@@ -165,8 +183,9 @@ struct Asked {
 
 impl Asked {
     fn new(tool: &str, arguments: Option<&JsonObject>) -> Self {
-        let named =
-            ["name", "sandbox", "sandbox_id"].into_iter().find_map(|key| arguments?.get(key)?.as_str());
+        // Before the tool has read its arguments: by the names that its sandbox is given by.
+        let keys = ["name", "sandbox", "sandbox_id", "sandbox_name", "sandboxId", "sandboxName"];
+        let named = keys.into_iter().find_map(|key| arguments?.get(key)?.as_str());
         Self { tool: tool.to_owned(), sandbox: named.map(str::to_owned), began: Instant::now() }
     }
 }
@@ -204,7 +223,15 @@ impl ServerHandler for Handler {
             model::Implementation::new(manner.server, env!("CARGO_PKG_VERSION")).with_title("Warren");
         let config = model::ServerConfig::new(capabilities).with_server_info(server);
         match manner.instructions {
-            Some(instructions) => config.with_instructions(instructions),
+            Some(instructions) => {
+                let settings = &self.client.settings;
+                config.with_instructions(instructions::filled(
+                    instructions,
+                    self.mcp.engine(),
+                    settings,
+                    &self.surface,
+                ))
+            }
             None => config,
         }
     }
@@ -236,8 +263,8 @@ impl ServerHandler for Handler {
         let (session, chosen) = (call.session.clone(), &self.client.settings.toolsets);
         let before = session.toolsets(chosen);
         let reply = match self.mcp.turns().take(&self.client.who) {
-            Ok(_turn) => self.run(&request.name, call, request.arguments).await,
-            Err(failure) => self.surface.failed(failure),
+            Ok(_turn) => self.run_or_ask(&request.name, call, request.arguments, &context).await,
+            Err(failure) => self.surface.failed(&request.name, failure),
         };
         self.audit(asked, &reply, &context).await;
         if session.toolsets(chosen) != before {

@@ -37,6 +37,12 @@ use super::{
 use crate::http::{ApiError, ApiResult};
 
 const PATH: &str = "/mcp";
+
+/// Where clients over HTTP find a surface; without a dialect, what the daemon serves plainly.
+pub fn http_path(dialect: Option<&str>) -> String {
+    dialect.map_or_else(|| PATH.to_owned(), |name| format!("{PATH}/{name}"))
+}
+
 const SESSION_HEADER: &str = "mcp-session-id";
 const JSON: &[u8] = b"application/json";
 const EVENT_STREAM: &str = "text/event-stream";

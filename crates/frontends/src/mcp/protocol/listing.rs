@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model;
 
-use crate::mcp::{Toolsets, surface::Surface, tool::Tool};
+use crate::mcp::{Hints, Toolsets, surface::Surface, tool::Tool};
 
 /// Lists that are kept. Clients that choose alike share one, and there are few choices in practice.
 const MAX_KEPT: usize = 32;
@@ -35,15 +35,10 @@ pub(super) fn tools(surface: &Surface, shown: &Toolsets) -> Vec<model::Tool> {
 }
 
 pub(super) fn tool(surface: &Surface, tool: &Tool, shown: &Toolsets) -> model::Tool {
-    let hints = model::ToolAnnotations::new()
-        .read_only(tool.hints.read_only)
-        .destructive(tool.hints.destructive)
-        .idempotent(tool.hints.idempotent)
-        // What a tool touches is a sandbox, not the world.
-        .open_world(false);
     // Who cannot ask for more of it is shown all of it.
     let all = Toolsets::all();
     let shown = if surface.manner.has_toolsets { shown } else { &all };
+    let hints = annotations(tool.hints, shown.is_all());
     let listed = model::Tool::new(tool.name, tool.description, tool.input.listed(shown))
         .with_title(tool.title)
         .with_annotations(hints);
@@ -51,4 +46,21 @@ pub(super) fn tool(surface: &Surface, tool: &Tool, shown: &Toolsets) -> model::T
         Some(output) => listed.with_raw_output_schema(output.listed(shown)),
         None => listed,
     }
+}
+
+/// What a tool does to the world. The short form leaves out what the protocol takes for granted, because a model pays for
+/// every byte: a tool that changes something is destructive and not idempotent, and one that only looks is neither.
+fn annotations(hints: Hints, is_whole: bool) -> model::ToolAnnotations {
+    // What a tool touches is a sandbox, not the world.
+    let mut told = model::ToolAnnotations::new().open_world(false);
+    if is_whole || hints.read_only {
+        told = told.read_only(hints.read_only);
+    }
+    if is_whole || (!hints.read_only && !hints.destructive) {
+        told = told.destructive(hints.destructive);
+    }
+    if is_whole || (!hints.read_only && hints.idempotent) {
+        told = told.idempotent(hints.idempotent);
+    }
+    told
 }

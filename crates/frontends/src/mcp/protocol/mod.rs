@@ -9,6 +9,7 @@ mod client;
 mod conformance;
 mod convert;
 mod events;
+mod grants;
 mod handler;
 mod hello;
 mod http;
@@ -30,6 +31,7 @@ use self::{client::Client, handler::Handler, listing::Lists};
 use super::{Mcp, Settings, surface::Surface};
 use crate::http::Activity;
 
+pub use self::http::http_path;
 pub use self::stdio::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, stdio_path};
 
 /// Longest message that is read, on every transport: files are written through tools.
@@ -102,11 +104,26 @@ pub fn router(
     stop: &CancellationToken,
     activity: &Activity,
 ) -> Router {
-    let routes_of =
-        |dialect, at: &str| routes(Served::new(mcp.clone(), dialect), at, stop.clone(), activity.clone());
-    let named =
-        [NATIVE].iter().chain(dialects).map(|dialect| routes_of(*dialect, &format!("/{}", dialect.name)));
-    named.fold(routes_of(plain, ""), Router::merge)
+    plain_router(mcp, plain, stop, activity).merge(named_router(mcp, dialects, stop, activity))
+}
+
+/// The part of [`router`] that has no name behind its paths: each listener may have another.
+pub fn plain_router(mcp: &Mcp, plain: Dialect, stop: &CancellationToken, activity: &Activity) -> Router {
+    routes(Served::new(mcp.clone(), plain), "", stop.clone(), activity.clone())
+}
+
+/// The part of [`router`] with names. Clones of it have the same sessions, so all listeners can share them.
+pub fn named_router(
+    mcp: &Mcp,
+    dialects: &[Dialect],
+    stop: &CancellationToken,
+    activity: &Activity,
+) -> Router {
+    let named = [NATIVE].iter().chain(dialects).map(|dialect| {
+        let (served, at) = (Served::new(mcp.clone(), *dialect), format!("/{}", dialect.name));
+        routes(served, &at, stop.clone(), activity.clone())
+    });
+    named.fold(Router::new(), Router::merge)
 }
 
 /// The same transports with what the official conformance suite expects behind them; `None` in a build for users.

@@ -1,7 +1,7 @@
 //! What there is, as JSON.
 
-use engine::{SandboxFilter, SandboxView, Scope};
-use sandbox::{Error, ErrorKind, Namespace, Next, Result};
+use engine::{SandboxFilter, SandboxView};
+use sandbox::{Error, ErrorKind, Next, Result};
 use serde_json::{Value, json};
 
 use crate::mcp::call::Call;
@@ -14,10 +14,7 @@ pub(in crate::mcp) async fn sandboxes(call: &Call) -> Result<Vec<SandboxView>> {
 
 /// What this caller calls a sandbox: its name, or its id where the name would mean another.
 pub(in crate::mcp) fn reference(call: &Call, view: &SandboxView) -> String {
-    let home = match (&call.namespace, &call.who.scope) {
-        (Some(namespace), _) | (None, Scope::One(namespace)) => namespace.clone(),
-        (None, Scope::All) => Namespace::default(),
-    };
+    let home = call.namespace.clone().unwrap_or_else(|| call.who.home_namespace());
     if view.namespace == home { view.name.to_string() } else { view.id.to_string() }
 }
 
@@ -43,7 +40,7 @@ pub(super) fn policy(call: &Call) -> Value {
         "hostPaths": paths,
         "writableHostPaths": writable,
         "dangerousEnabled": settings.dangerous_enabled,
-        "maxOutputBytes": settings.max_output_bytes,
+        "maxOutputBytes": call.max_bytes(None),
         "defaultTimeoutMs": settings.default_timeout_ms,
         "sessionTtlMs": settings.session_ttl_ms,
     })

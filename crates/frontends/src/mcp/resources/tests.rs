@@ -63,7 +63,7 @@ async fn the_seven_can_be_read_under_both_names() {
         policy,
         json!({
             "hostPathPolicy": "allowlist", "hostPaths": ["/srv"], "writableHostPaths": [], "dangerousEnabled": false,
-            "maxOutputBytes": 1_048_576, "defaultTimeoutMs": 120_000, "sessionTtlMs": 900_000,
+            "maxOutputBytes": 24_576, "defaultTimeoutMs": 120_000, "sessionTtlMs": 900_000,
         })
     );
     let runtime = json_of(call, "warren://runtime").await;

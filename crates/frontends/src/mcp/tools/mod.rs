@@ -7,6 +7,7 @@ pub(crate) mod create;
 mod exec;
 mod files;
 mod images;
+mod lacks;
 mod lifecycle;
 mod logs;
 mod metrics;
@@ -19,11 +20,14 @@ mod snapshots;
 #[cfg(test)]
 mod strangers;
 #[cfg(test)]
+mod stumbles;
+#[cfg(test)]
 mod surface;
 mod telling;
 mod toolsets;
 mod volumes;
 
+pub(crate) use self::files::{once, read_up_to};
 pub(super) use self::sessions::Sessions;
 pub(crate) use self::telling::{Followed, while_running};
 use super::tool::Tool;

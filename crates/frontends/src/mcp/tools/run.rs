@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     create::{self, CreateFields, make, unmake},
-    exec::{ExecFields, ExecResult, Prepared, Terms, conclude, launch, to_the_end},
+    exec::{ExecFields, ExecResult, Prepared, Reader, Terms, conclude, launch, to_the_end},
 };
 use crate::mcp::{Answer, Call, Tool, ToolResult};
 
@@ -33,15 +33,18 @@ struct RunArguments {
     #[serde(flatten)]
     create: CreateFields,
     command: String,
+    #[schemars(extend("x-full-only" = true))]
     /// Seconds; 0: none
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0), extend("x-unlisted" = true))]
     timeout: Option<f64>,
     #[schemars(range(min = 1))]
     timeout_ms: Option<u64>,
     stdin: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     stdin_base64: Option<String>,
     #[schemars(range(min = 1))]
     max_bytes: Option<u64>,
+    #[schemars(extend("x-full-only" = true))]
     treat_non_zero_as_error: Option<bool>,
     /// Do not remove the sandbox
     keep: Option<bool>,
@@ -81,8 +84,8 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
         request_id: create.request_id.clone(),
         ..ExecFields::default()
     };
-    let argv = |script| vec!["sh".to_owned(), "-c".to_owned(), script];
-    let mut command = fields.prepare(argv, Some(call.settings.default_timeout()))?;
+    let limit = Some(call.settings.default_timeout());
+    let mut command = fields.prepare(Vec::new(), &Reader::DefaultShell, limit)?;
     command.spec.check().map_err(Error::from)?;
     let mut prepared = create::prepare(&call, create)?;
     prepared.spec.request_id = prepared.spec.request_id.map(|id| request_of_run(&id)).transpose()?;
@@ -92,9 +95,6 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
     let warnings = prepared.warnings.clone();
     let Ensured { view, is_new } = make(&call, prepared).await?;
     command.sandbox = view.id.to_string();
-    if let (Some(shell), Some(program)) = (&view.plan.shell, command.spec.command.first_mut()) {
-        program.clone_from(shell);
-    }
     let answer = run_in(&call, command, view.name.as_str(), is_kept).await;
     // One that was found is removed by whoever made it, or by its lifetime.
     if is_new && !is_kept {

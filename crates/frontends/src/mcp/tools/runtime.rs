@@ -71,7 +71,7 @@ async fn check(call: Call, _: NoArguments) -> ToolResult<Runtime> {
         host_paths: roots.iter().map(path).collect(),
         writable_host_paths: roots.iter().filter(|root| root.write).map(path).collect(),
         dangerous_enabled: settings.dangerous_enabled,
-        max_output_bytes: settings.max_output_bytes,
+        max_output_bytes: call.max_bytes(None) as u64,
         default_timeout_ms: settings.default_timeout_ms,
         session_ttl_ms: settings.session_ttl_ms,
         toolsets: call.session.toolsets(&settings.toolsets).to_string(),

@@ -23,7 +23,9 @@ pub(crate) struct Selector {
     pub(crate) name: Option<String>,
     pub(crate) names: Option<Vec<String>>,
     /// All must match.
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) labels: Option<BTreeMap<String, String>>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) status: Option<Status>,
 }
 

@@ -60,9 +60,14 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         | "sandbox_exec_list"
         | "sandbox_logs_read"
         | "sandbox_logs_stream"
-        | "sandbox_ports"
         | "sandbox_metrics"
         | "sandbox_metrics_stream" => on(json!({})),
+        "sandbox_ports" => Refused(vec![
+            json!({ "name": target }),
+            json!({ "name": target, "expose": { "port": 80, "public": true } }),
+            json!({ "name": target, "withdraw": 80 }),
+        ]),
+        "sandbox_get_endpoint" => on(json!({ "port": 80 })),
         "sandbox_package_install" => on(json!({ "packages": ["numpy"] })),
         "sandbox_package_status" => Refused(vec![
             json!({ "name": target, "package": "numpy" }),
@@ -71,7 +76,7 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         "sandbox_package_list" => on(json!({})),
         "sandbox_renew" => on(json!({ "ttlSecs": 1, "onExpiry": "remove" })),
         "sandbox_exec" | "sandbox_shell" | "sandbox_exec_start" => on(json!({ "command": "true" })),
-        "sandbox_run_code" => on(json!({ "code": "1" })),
+        "sandbox_run_code" => on(json!({ "code": "1", "create": false })),
         "code_context_create" | "code_context_list" => on(json!({})),
         "code_context_reset" | "code_context_remove" | "code_context_fork" => {
             on(json!({ "context": "python" }))
@@ -140,7 +145,10 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
             Refused(vec![json!({ "pathOrName": "red-snap", "out": "/tmp/out.tar" })])
         }
         "snapshot_load" | "snapshot_import" => Refused(vec![json!({ "archive": "/etc/hostname" })]),
-        "sandbox_restore" => Refused(vec![json!({ "name": "spy", "snapshot": "red-snap" })]),
+        "sandbox_restore" => Refused(vec![
+            json!({ "name": "spy", "snapshot": "red-snap" }),
+            json!({ "name": "red-box", "snapshot": "red-snap", "replace": true }),
+        ]),
         "sandbox_fork" => on(json!({ "names": ["spy"] })),
         "sandbox_diff" => on(json!({ "patch": true })),
         unknown => panic!("{unknown} is not in this table: say how a stranger would try it"),

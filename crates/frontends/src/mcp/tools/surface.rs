@@ -30,9 +30,10 @@ const NOT_YET: [&str; 9] = [
 ];
 
 /// Where our annotations differ, what they are, and why.
-const OTHER_HINTS: [(&str, Hints, &str); 14] = [
+const OTHER_HINTS: [(&str, Hints, &str); 15] = [
     ("sandbox_create", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_run", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
+    ("sandbox_restore", Hints::DESTROYS_MORE, "with replace it removes a sandbox"),
     ("sandbox_fs_rename", Hints::DESTROYS_MORE, "with replace it removes what was at the new path"),
     ("sandbox_exec_close", Hints::DESTROYS, "it ends the processes; theirs only forgets its handle"),
     ("sandbox_fs_write", Hints::DESTROYS_MORE, "it overwrites what is there, or adds to it each time"),
@@ -107,7 +108,7 @@ fn walk(schema: &JsonObject, at: &str, found: &mut BTreeMap<String, Parameter>) 
 
 fn differences(theirs: &ToolFacts, ours: &Tool) -> Vec<String> {
     let name = ours.name;
-    let own = parameters(&ours.input.full);
+    let own = parameters(&ours.input.checked);
     let mut found = Vec::new();
     for (path, parameter) in &theirs.parameters {
         let Some(own) = own.get(path) else {
@@ -203,6 +204,22 @@ fn the_document_names_every_tool() {
         assert!(table.contains(&format!("`{}`", tool.name)), "{}", tool.name);
     }
     assert!(document.contains(&format!("There are {} tools.", native().tools().count())));
+}
+
+#[test]
+fn a_tool_counts_time_in_one_unit() {
+    for tool in native().tools() {
+        let properties = tool.input.full["properties"].as_object().cloned().unwrap_or_default();
+        let in_millis = properties.keys().any(|name| name.ends_with("Ms"));
+        let says_seconds = |property: &Value| {
+            property["description"].as_str().is_some_and(|text| text.to_lowercase().contains("seconds"))
+        };
+        let in_seconds: Vec<_> =
+            properties.iter().filter(|(_, property)| says_seconds(property)).map(|(name, _)| name).collect();
+        // It takes what a new sandbox takes, whose lifetime other tools count in seconds, too.
+        let is_creating = tool.name == "sandbox_run";
+        assert!(!in_millis || in_seconds.is_empty() || is_creating, "{}: {in_seconds:?}", tool.name);
+    }
 }
 
 #[test]

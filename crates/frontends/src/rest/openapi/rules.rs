@@ -32,14 +32,21 @@ const SOME_TIME: Rule = Rule::Within(1, usize::MAX);
 /// A week, in seconds.
 const LINK_TIME: Rule = Rule::Within(1, 604_800);
 
+const PORT: Rule = Rule::Within(1, u16::MAX as usize);
+/// 0 is any free one.
+const HOST_PORT: Rule = Rule::Within(0, u16::MAX as usize);
+/// Of version 4; those of version 6 have too many spellings for a pattern.
+const IP_ADDRESS: Rule =
+    Rule::Text { pattern: "^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.|$)){4}", longest: 45 };
+
 /// Of parameters in paths and queries that are plain text; types of our own have their rules with them.
 const PARAMETERS: &[(&str, Rule)] = &[
     ("sandbox", NAME),
     ("volume", NAME),
     ("snapshot", SNAPSHOT),
     ("since", SNAPSHOT),
-    ("path", PATH),
-    ("root", PATH),
+    ("path", SOME_TEXT),
+    ("root", SOME_TEXT),
     ("pattern", SOME_TEXT),
     (
         "label",
@@ -56,15 +63,18 @@ const PARAMETERS: &[(&str, Rule)] = &[
     ("network", Rule::OneOf(&["default", "none"])),
     ("buildArg", Rule::Text { pattern: "^[A-Za-z_][A-Za-z0-9_]*=[^\\u0000]*$", longest: 4095 }),
     ("graceMs", GRACE),
-    ("port", Rule::Within(1, u16::MAX as usize)),
+    ("port", PORT),
 ];
 
 /// Of members of request bodies, by the schema they are in; `*` stands for all of [`BODIES`].
 const MEMBERS: &[(&str, &str, Rule)] = &[
-    ("*", "path", PATH),
-    ("*", "from", PATH),
-    ("*", "to", PATH),
-    ("*", "cwd", PATH),
+    ("*", "path", SOME_TEXT),
+    ("*", "from", SOME_TEXT),
+    ("*", "to", SOME_TEXT),
+    ("CodeRequest", "cwd", SOME_TEXT),
+    ("ContextRequest", "cwd", SOME_TEXT),
+    ("ExecSpec", "cwd", SOME_TEXT),
+    ("SandboxSpec", "cwd", PATH),
     ("*", "rows", Rule::Within(1, u16::MAX as usize)),
     ("*", "cols", Rule::Within(1, u16::MAX as usize)),
     ("*", "signal", Rule::Within(1, 64)),
@@ -88,6 +98,13 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
     ("Lifetime", "ttlMs", SOME_TIME),
     ("Lifetime", "idleMs", SOME_TIME),
     ("LinkRequest", "ttlSeconds", LINK_TIME),
+    ("ExposeRequest", "ttlSeconds", LINK_TIME),
+    ("ExposeRequest", "port", PORT),
+    ("ExposeRequest", "host", HOST_PORT),
+    ("ExposeRequest", "address", IP_ADDRESS),
+    ("PortSpec", "inside", PORT),
+    ("PortSpec", "host", HOST_PORT),
+    ("PortSpec", "address", IP_ADDRESS),
     ("PackageRequest", "packages", Rule::Each("^[^\\u0000]+$")),
     ("PullRequest", "reference", REFERENCE),
     ("Rlimit", "resource", Rule::OneOf(&sandbox::RLIMIT_RESOURCES)),
@@ -105,6 +122,7 @@ const BODIES: &[&str] = &[
     "ContextRequest",
     "CopyRequest",
     "ExecSpec",
+    "ExposeRequest",
     "ForkRequest",
     "ForkSandboxRequest",
     "KeyRequest",
@@ -113,6 +131,7 @@ const BODIES: &[&str] = &[
     "LinkRequest",
     "MkdirRequest",
     "PackageRequest",
+    "PortSpec",
     "PullRequest",
     "RemoveRequest",
     "RenameRequest",

@@ -29,6 +29,7 @@ mod images;
 mod keys;
 mod links;
 mod packages;
+mod ports;
 mod sandboxes;
 mod snapshots;
 mod system;
@@ -65,6 +66,7 @@ pub use packages::{
     InstallQuery, ManagerPackages, Package, PackageJob, PackageJobList, PackageRequest, PackageStatus,
     Packages, PackagesQuery,
 };
+pub use ports::{Endpoint, ExposeRequest, Port, PortList};
 pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
     WaitQuery,

@@ -20,7 +20,15 @@ pub struct PackageRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<PackageManager>,
     /// Names with versions, as the manager writes them: `numpy`, `requests>=2,<3`, `@types/node@20`, `jq=1.6-2`.
+    /// May be empty with `requirementsFile`, and for npm with `cwd`.
+    #[serde(default)]
     pub packages: Vec<String>,
+    /// For pip: a requirements file in the sandbox, absolute or from `cwd`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requirements_file: Option<String>,
+    /// Where the install runs; the sandbox's working directory by default. npm installs for the project there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
     /// Kill the installation after this long; half an hour by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use sandbox::{
-    BackendKind, ImageRef, InitSpec, Isolation, KeyId, Lifetime, LimitsPlan, MountSpec, Namespace,
+    BackendKind, ImageRef, InitSpec, Isolation, KeyId, Lifetime, LimitsPlan, MountSpec, Namespace, PortView,
     ProcessEntry, RequestId, Rlimit, SandboxId, SandboxName, SandboxState,
 };
 use serde::{Deserialize, Serialize};
@@ -75,6 +75,9 @@ pub struct Sandbox {
     /// No new execs are taken; it stops when the running ones have ended.
     #[serde(default)]
     pub draining: bool,
+    /// Ports that are reachable from outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortView>,
     /// What an operator should know, as sentences.
     #[serde(default)]
     pub warnings: Vec<String>,

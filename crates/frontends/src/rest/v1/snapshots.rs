@@ -146,6 +146,10 @@ pub struct RestoreRequest {
     /// In place of those that the snapshot's source had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+    /// Replace the sandbox that has the name, if there is one. It keeps its settings and mounts where this request says
+    /// nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replace: bool,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]

@@ -73,6 +73,9 @@ pub(super) struct RestoreArgs {
     /// Maximum lifetime from its start, such as 30m or 2h
     #[arg(long, value_name = "TIME", value_parser = arguments::duration)]
     ttl: Option<Duration>,
+    /// Replace the sandbox that has the name; it keeps its settings and mounts
+    #[arg(long, requires = "name")]
+    replace: bool,
 }
 
 pub(super) async fn create(context: &Context, args: CreateArgs) -> CommandResult {
@@ -106,6 +109,7 @@ pub(super) async fn restore(context: &Context, args: RestoreArgs) -> CommandResu
         labels: args.label.into_iter().map(|label| (label.key, label.value)).collect(),
         lifetime: Lifetime { ttl: args.ttl, ..Lifetime::default() },
         limits: None,
+        replace: args.replace,
     };
     let made = context.client().await?.restore_snapshot(&args.snapshot, &request).await?;
     if context.json {

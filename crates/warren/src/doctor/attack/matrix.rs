@@ -187,8 +187,9 @@ fn object(document: &Value, schema: &Value, of: &Belongings) -> Value {
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut made = Map::new();
     for (name, about) in schema["properties"].as_object().into_iter().flatten() {
-        let points_elsewhere = ["namespace", "command"].contains(&name.as_str());
-        if required.contains(&name.as_str()) || points_elsewhere {
+        // Not required, and without them a request is refused for its shape, or points to its own sandbox.
+        let is_needed = ["namespace", "command", "packages"].contains(&name.as_str());
+        if required.contains(&name.as_str()) || is_needed {
             made.insert(name.clone(), sample(document, about, name, of));
         }
     }

@@ -16,7 +16,8 @@ use crate::{
         Answer, Call, Failure, Tool, ToolResult,
         envelope::{EXEC_FAILED, Link, Part},
         tools::{
-            exec::{Launched, Prepared, launch, time_limit},
+            exec::{Launched, Prepared, launch, rest_of_output, time_limit},
+            lacks::{self, FailedCommand},
             telling::{Followed, while_running},
         },
     },
@@ -32,14 +33,14 @@ const MAX_LINKS: usize = 20;
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Code;
         "sandbox_run_code", "Run code", ADDS, run, core:
-            "Run code in a sandbox; variables persist between calls. Returns output, last value, pictures, error, files.";
+            "Run code; variables persist between calls. Returns output, last value, pictures, error, files.";
     }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Arguments {
-    /// Sandbox
+    /// Sandbox; made if missing
     name: Option<String>,
     #[schemars(extend("x-full-only" = true))]
     /// Same as name
@@ -49,7 +50,7 @@ struct Arguments {
     language: Option<String>,
     /// Keeps the variables; default one per language
     context: Option<String>,
-    /// Make or start the sandbox if needed
+    /// false: do not make a missing sandbox; true: start a stopped one, too
     create: Option<bool>,
     /// Of a new sandbox
     #[schemars(extend("x-full-only" = true))]
@@ -60,8 +61,9 @@ struct Arguments {
     env: Option<BTreeMap<String, String>>,
     #[schemars(extend("x-full-only" = true))]
     user: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     /// Seconds; 0: none
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0), extend("x-unlisted" = true))]
     timeout: Option<f64>,
     #[schemars(range(min = 1))]
     timeout_ms: Option<u64>,
@@ -73,6 +75,7 @@ struct Arguments {
     /// An exception fails the call
     #[schemars(extend("x-full-only" = true))]
     treat_error_as_failure: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     /// The same again returns the same run
     request_id: Option<String>,
 }
@@ -94,7 +97,6 @@ async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
     let request = arguments.request_id.map(|id| id.parse()).transpose().map_err(Error::from)?;
     let timeout = time_limit(arguments.timeout, arguments.timeout_ms, Some(call.settings.default_timeout()))?;
     let context = arguments.context.as_deref().map(context_name).transpose()?;
-    let create = arguments.create.unwrap_or(false);
     // Everything that can be wrong with what was asked is told before a sandbox is made for it.
     let language = match arguments.language.as_deref() {
         None => match &name {
@@ -124,14 +126,20 @@ async fn run(call: Call, arguments: Arguments) -> ToolResult<Ran> {
         ..ExecSpec::default()
     };
     spec.check().map_err(|wrong| unfit(wrong.into(), &cell))?;
-    let choice = code_sandbox::SandboxChoice { name, image: arguments.image, create, request };
+    let choice = code_sandbox::SandboxChoice {
+        name,
+        image: arguments.image,
+        creates: arguments.create.unwrap_or(true),
+        request,
+    };
     let target = code_sandbox::find(&call, choice).await?;
     let prepared = Prepared {
         sandbox: target.name.clone(),
         spec,
         stdin: None,
         max_bytes: arguments.max_bytes,
-        start_if_stopped: create || arguments.start_if_stopped.unwrap_or(false),
+        takes_default_shell: false,
+        start_if_stopped: arguments.create.or(arguments.start_if_stopped).unwrap_or(false),
         // A sandbox that is stopped has lost its variables, which are what code is run for.
         keep_running: true,
         fail_on_non_zero: arguments.treat_error_as_failure.unwrap_or(false),
@@ -177,9 +185,7 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
     collected.warn(ignored);
     collected.warn((launched.was_started && !target.is_new).then(|| STARTED_WARNING.to_owned()));
     let exec = &launched.exec.id;
-    let rest = |cursor| {
-        format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read more.")
-    };
+    let rest = |cursor| rest_of_output(&target.name, exec, cursor);
     let finished = collected.finish(end.outcome(), rest);
     conclude(finished, &launched, &end, target, &prepared)
 }
@@ -214,17 +220,39 @@ fn conclude(
                 .with_details(json!(result)));
         }
     }
-    warnings.extend(time_warning(&result, prepared.spec.timeout));
+    let lack = lack(&result, &target.name);
+    warnings.extend(time_warning(&result, prepared.spec.timeout, lack.is_some()));
     warnings.extend(state_warning(&result));
     if prepared.fail_on_non_zero && !result.success {
-        return Err(failed(&result));
+        let failure = failed(&result);
+        return Err(match lack {
+            Some(hint) => failure.with_hint(hint),
+            None => failure,
+        });
     }
+    warnings.extend(lack);
     let ran = Ran { name: target.name.clone(), created: target.is_new, result };
     Ok(Answer::new(ran)
         .warn_all(target.warnings.clone())
         .warn_all(warnings)
         .truncate(truncated)
         .with_parts(parts))
+}
+
+/// What code lacked that failed, as far as its exception and its last words tell.
+fn lack(result: &CellResult, sandbox: &str) -> Option<String> {
+    if result.success {
+        return None;
+    }
+    let exception =
+        result.error.as_ref().map(|error| format!("{}\n{}: {}", error.traceback, error.name, error.value));
+    lacks::warning(&FailedCommand {
+        sandbox: Some(sandbox),
+        command: &[],
+        exit_code: result.exit_code,
+        timed_out: result.timed_out,
+        texts: [exception.as_deref().unwrap_or(&result.stdout), &result.stderr],
+    })
 }
 
 fn failed(result: &CellResult) -> Failure {
@@ -237,16 +265,14 @@ fn failed(result: &CellResult) -> Failure {
         .with_details(json!(result))
 }
 
-fn time_warning(result: &CellResult, limit: Option<Duration>) -> Option<String> {
+fn time_warning(result: &CellResult, limit: Option<Duration>, lacks_something: bool) -> Option<String> {
     let limit = limit.filter(|_| result.timed_out)?;
     let kept = match result.state_kept {
         Some(true) => ", its variables were kept",
         Some(false) | None => "",
     };
-    Some(format!(
-        "The code was stopped at its time limit of {} ms{kept}. Set a larger timeoutMs.",
-        limit.as_millis()
-    ))
+    let advice = if lacks_something { "" } else { " Set a larger timeoutMs." };
+    Some(format!("The code was stopped at its time limit of {} ms{kept}.{advice}", limit.as_millis()))
 }
 
 fn state_warning(result: &CellResult) -> Option<String> {

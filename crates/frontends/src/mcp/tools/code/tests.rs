@@ -2,6 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use engine::{LedgerLimits, SandboxFilter};
 use futures_util::FutureExt;
+use sandbox::OnExpiry;
 use serde_json::{Value, json};
 use test_backend::{Hostility, PICTURE};
 
@@ -245,20 +246,36 @@ async fn a_sandbox_is_made_or_started_for_the_code() {
         let all = client.call.engine().sandboxes(&client.call.who, &SandboxFilter::default()).await;
         all.unwrap().len()
     };
-    let error = client.error("sandbox_run_code", json!({ "code": "1" }), "invalid_request").await;
-    assert!(error["hint"].as_str().unwrap().contains("create: true"), "{error}");
-    let bad = json!({ "code": "1", "language": "klingon", "create": true });
+    let refused = json!({ "code": "1", "create": false });
+    let error = client.error("sandbox_run_code", refused, "invalid_request").await;
+    assert!(error["hint"].as_str().unwrap().contains("omit create"), "{error}");
+    client
+        .error("sandbox_run_code", json!({ "name": "lab", "code": "1", "create": false }), "not_found")
+        .await;
+    let gone = json!({ "name": "sbx-0123456789abc", "code": "1" });
+    client.error("sandbox_run_code", gone, "not_found").await;
+    let bad = json!({ "code": "1", "language": "klingon" });
     client.error("sandbox_run_code", bad, "invalid_request").await;
     assert_eq!(n_sandboxes().await, 0, "nothing is made for what cannot run");
 
-    let unnamed = json!({ "code": "1 + 1", "create": true, "requestId": "r-1" });
-    let made = client.data("sandbox_run_code", unnamed.clone()).await;
+    let unnamed = json!({ "code": "1 + 1", "requestId": "r-1" });
+    let envelope = client.ask("sandbox_run_code", unnamed.clone()).await;
+    let made = &envelope["data"];
     assert_eq!((&made["created"], &made["result"]), (&json!(true), &json!("2")));
+    // Nobody named it, so it does not stay for ever, and says so.
+    let warning = envelope["warnings"][0].as_str().unwrap();
+    assert!(warning.contains(made["name"].as_str().unwrap()) && warning.contains("60 minutes"), "{warning}");
+    let which = client.call.sandbox(made["name"].as_str().unwrap()).unwrap();
+    let view = client.call.engine().sandbox(&client.call.who, &which).await.unwrap();
+    assert_eq!(
+        (view.lifetime.idle, view.lifetime.on_expiry),
+        (Some(Duration::from_secs(3600)), OnExpiry::Remove)
+    );
     let again = client.data("sandbox_run_code", unnamed).await;
     assert_eq!((&again["name"], &again["execSessionId"]), (&made["name"], &made["execSessionId"]));
     assert_eq!(n_sandboxes().await, 1);
 
-    let named = json!({ "name": "lab", "code": "x = 3", "create": true });
+    let named = json!({ "name": "lab", "code": "x = 3" });
     assert_eq!(client.data("sandbox_run_code", named.clone()).await["created"], true);
     let next = json!({ "name": "lab", "code": "x", "create": true });
     let found = client.data("sandbox_run_code", next.clone()).await;
@@ -337,7 +354,6 @@ async fn what_a_sandbox_cannot_run_is_told_with_what_it_can() {
         let error = client.error("sandbox_run_code", arguments, "invalid_request").await;
         assert!(error["message"].as_str().unwrap().contains(wrong), "{error}");
     }
-    client.error("sandbox_run_code", json!({ "name": "nobody", "code": "1" }), "not_found").await;
     let stateless =
         client.data("sandbox_run_code", json!({ "name": "box", "language": "sh", "code": "A=b" })).await;
     assert_eq!((stateless.get("context"), stateless.get("stateKept")), (None, None));
@@ -365,4 +381,24 @@ async fn a_cell_that_never_began_is_not_to_be_asked_for_again_by_the_same_reques
         assert_eq!(error["retryable"], false, "{error}");
         assert!(error["hint"].as_str().unwrap().contains("another requestId"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn what_code_lacks_is_told_with_the_next_call() {
+    let client = client_with_box().await;
+    let arguments = json!({ "name": "box", "code": "import nonesuch_x" });
+    let envelope = client.ask("sandbox_run_code", arguments.clone()).await;
+    let install = json!({ "name": "box", "manager": "pip", "packages": ["nonesuch_x"] });
+    let call = format!("sandbox_package_install {install}");
+    let warnings = envelope["warnings"].as_array().unwrap();
+    assert!(warnings.iter().any(|told| told.as_str().unwrap().contains(&call)), "{envelope}");
+    let mut failing = arguments;
+    failing["treatErrorAsFailure"] = json!(true);
+    let error = client.error("sandbox_run_code", failing, "exec_failed").await;
+    assert!(error["hint"].as_str().unwrap().contains(&call), "{error}");
+    let code = "import urllib.request; urllib.request.urlopen('http://example.org')";
+    let envelope = client.ask("sandbox_run_code", json!({ "name": "box", "code": code })).await;
+    assert!(envelope["warnings"][0].as_str().unwrap().contains("no network"), "{envelope}");
+    let envelope = client.ask("sandbox_run_code", json!({ "name": "box", "code": "1 / 0" })).await;
+    assert!(envelope.get("warnings").is_none(), "{envelope}");
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::{OnExpiry, PullPolicy};
+use sandbox::{Error, ErrorKind, OnExpiry, PortSpec, PullPolicy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::{
     images::Password,
-    mcp::{Native, tools::exec::RlimitField},
+    mcp::{Failure, Native, tools::exec::RlimitField},
 };
 
 /// Everything that `sandbox_create` and `sandbox_run` take to make a sandbox.
@@ -19,6 +19,8 @@ pub(crate) struct CreateFields {
     pub(crate) name: Option<String>,
     /// host: the programs of this machine (default); else an OCI reference
     pub(crate) image: Option<String>,
+    /// Accept host in place of a python or node image
+    pub(crate) image_fallback: Option<bool>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) rootfs: Option<Rootfs>,
     #[schemars(range(min = 0.01, max = 4096.0))]
@@ -29,11 +31,13 @@ pub(crate) struct CreateFields {
     pub(crate) disk_mib: Option<u64>,
     pub(crate) workdir: Option<String>,
     pub(crate) env: Option<BTreeMap<String, String>>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) labels: Option<BTreeMap<String, String>>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) volumes: Option<Vec<Mount>>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) mounts: Option<Vec<Mount>>,
+    #[schemars(extend("x-full-only" = true))]
     /// Files to write before it is handed over.
     pub(crate) patches: Option<Vec<Patch>>,
     #[schemars(extend("x-full-only" = true))]
@@ -45,16 +49,21 @@ pub(crate) struct CreateFields {
     /// Seconds until it expires.
     #[schemars(range(min = 1))]
     pub(crate) max_duration: Option<u64>,
+    #[schemars(extend("x-full-only" = true))]
     /// Seconds without work until it expires.
     #[schemars(range(min = 1))]
     pub(crate) idle_timeout: Option<u64>,
+    #[schemars(extend("x-full-only" = true))]
     #[schemars(with = "Option<Native<OnExpiry>>")]
     pub(crate) on_expiry: Option<OnExpiry>,
+    #[schemars(extend("x-full-only" = true))]
     /// The same again returns the sandbox made first.
     pub(crate) request_id: Option<String>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) resources: Option<Resources>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) process: Option<Process>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) lifecycle: Option<Lifecycle>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) network: Option<Network>,
@@ -314,14 +323,38 @@ pub(crate) struct Network {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "refused as a whole")]
 pub(crate) struct Port {
+    /// 0 for any free one
+    pub(crate) host_port: u16,
     #[schemars(range(min = 1))]
-    host_port: u16,
-    #[schemars(range(min = 1))]
-    guest_port: u16,
-    bind_address: Option<String>,
-    protocol: Option<Protocol>,
+    pub(crate) guest_port: u16,
+    pub(crate) bind_address: Option<String>,
+    pub(crate) protocol: Option<Protocol>,
+}
+
+impl Port {
+    pub(crate) fn published(spec: &PortSpec) -> Self {
+        Self {
+            host_port: spec.host.unwrap_or_default(),
+            guest_port: spec.inside,
+            bind_address: spec.address.map(|address| address.to_string()),
+            protocol: None,
+        }
+    }
+
+    /// As a spec has it.
+    pub(crate) fn spec(&self) -> Result<PortSpec, Failure> {
+        if matches!(self.protocol, Some(Protocol::Udp)) {
+            let message = format!("port {} cannot be published: only TCP ports can", self.guest_port);
+            return Err(Failure::from(Error::new(ErrorKind::Unsupported, message))
+                .with_hint("Omit protocol, or publish a TCP port."));
+        }
+        let address = self.bind_address.as_ref().map(|text| {
+            text.parse().map_err(|_malformed| Failure::invalid(format!("{text:?} is not an IP address")))
+        });
+        let address = address.transpose()?;
+        Ok(PortSpec { address, ..PortSpec::published(self.host_port, self.guest_port) })
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -8,33 +8,34 @@ mod prepare;
 #[cfg(test)]
 mod tests;
 
-use engine::{CreateRequest, Ensured, Force, SandboxIdentity, SandboxRef};
-use sandbox::{Error, ErrorKind, SandboxId, Thing};
+use engine::{CreateRequest, Ensured, Force, SandboxIdentity, SandboxRef, SandboxView};
+use sandbox::{ByteSize, DEFAULT_SHELL, Error, ErrorKind, SandboxId, SandboxPlan, Thing};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use self::{
-    fields::{CreateFields, Init, LogLevel, Mount, Port, Process},
+    fields::{CreateFields, Init, LogLevel, Mount, Network, Port, Process},
     prepare::{Prepared, prepare},
 };
 use super::select::{self, Status};
 use crate::images::Pulling;
 use crate::mcp::{
-    Answer, Call, Failure, Tool, ToolResult, hostfs::Report, schema, tools::images::while_pulling,
+    Answer, Call, Failure, Tool, ToolResult, hostfs::Report, instructions::user_name, schema,
+    tools::images::while_pulling,
 };
 
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Lifecycle;
         // With lifecycle.replace, a sandbox of the same name is removed.
         "sandbox_create", "Create sandbox", DESTROYS_MORE, create, core:
-            "Create a sandbox and return once it runs; it lives until removed or expired. All fields: resource warren://schemas/sandbox-create.";
+            "Create a sandbox without network; it lives until removed. Returns workdir, user, shell, languages. All fields: resource warren://schemas/sandbox-create.";
     }
 }
 
 /// The whole schema of what can be asked of a new sandbox.
 pub(crate) fn create_schema() -> Value {
-    Value::Object(schema::full(schema::input::<CreateFields>()))
+    Value::Object(schema::checked(schema::input::<CreateFields>()))
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -45,19 +46,59 @@ struct Created {
     status: Status,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
+    /// Where commands start, and relative paths.
+    workdir: String,
+    user: String,
+    shell: String,
+    /// What sandbox_run_code can run.
+    languages: Vec<String>,
+    /// none: packages come with sandbox_package_install
+    network: &'static str,
+    cpus: f64,
+    memory_mib: u64,
+    disk_mib: u64,
+    /// Time limit of commands that set none.
+    timeout_ms: u64,
 }
+
+/// Sandboxes reach nothing in this version.
+const NO_NETWORK: &str = "none";
 
 async fn create(call: Call, fields: CreateFields) -> ToolResult<Created> {
     let prepared = prepare(&call, fields)?;
     let warnings = prepared.warnings.clone();
     let Ensured { view, .. } = make(&call, prepared).await?;
-    let created = Created {
+    let created = described(&call, &view).await;
+    Ok(Answer::new(created).warn_all(warnings).warn_all(view.warnings))
+}
+
+/// What a new sandbox has, so that nobody has to find out by trying.
+async fn described(call: &Call, view: &SandboxView) -> Created {
+    let which = SandboxRef::from(&view.id);
+    let (engine, who) = (call.engine(), &call.who);
+    // The sandbox is made; what it cannot say just now can be asked again.
+    let shell = engine.shell(who, &which).await.unwrap_or_else(|_| DEFAULT_SHELL.to_owned());
+    let languages = engine.languages(who, &which).await.unwrap_or_default();
+    let mib = |size: ByteSize| size.0 / (1024 * 1024);
+    let SandboxPlan { limits, cwd, user, image, .. } = &view.plan;
+    Created {
         name: view.name.to_string(),
         id: view.id.to_string(),
-        status: Status::of(&view),
+        status: Status::of(view),
         expires_at: view.expires_at.map(|at| at.to_string()),
-    };
-    Ok(Answer::new(created).warn_all(warnings).warn_all(view.warnings))
+        image: view.spec.rootfs.is_none().then(|| image.to_string()),
+        workdir: cwd.clone(),
+        user: user_name(user).to_owned(),
+        shell,
+        languages: languages.into_iter().map(|language| language.name).collect(),
+        network: NO_NETWORK,
+        cpus: limits.cpus.as_f64(),
+        memory_mib: mib(limits.memory),
+        disk_mib: mib(limits.disk),
+        timeout_ms: call.settings.default_timeout_ms,
+    }
 }
 
 /// Makes the sandbox with all its files, in a task of its own: a caller who goes away, or cancels, leaves a whole

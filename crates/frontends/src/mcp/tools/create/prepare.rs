@@ -8,7 +8,7 @@ use sandbox::{
 };
 
 use super::{
-    fields::{CreateFields, Init, Lifecycle, Network, Resources},
+    fields::{CreateFields, Init, Lifecycle, Network, Port, Resources},
     image, mounts, patches,
 };
 use crate::mcp::{
@@ -54,6 +54,8 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
     }
     let ground = image::plan(fields.image.as_deref(), fields.rootfs)?;
     warnings.extend(network_warning(fields.network.as_ref())?);
+    let ports = fields.network.iter().flat_map(|network| network.ports.iter().flatten());
+    let ports = ports.map(Port::spec).collect::<Result<_, _>>()?;
     warnings.extend(lifecycle_warnings(&lifecycle));
 
     let mut limits = decide_limits(
@@ -77,6 +79,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         backend: parsed(fields.backend.as_deref())?,
         image: ground.image,
         pull: ground.pull,
+        image_fallback: fields.image_fallback.unwrap_or(call.surface.habits.image_fallback),
         rootfs: ground.rootfs,
         mounts: mounted,
         patches: patches::plan(fields.patches.unwrap_or_default())?,
@@ -91,6 +94,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         init: process.init.map(Init::decided),
         hostname: hostname(fields.hostname.as_deref())?,
         labels: merged(fields.labels, process.labels),
+        ports,
         lifetime: Lifetime {
             ttl: lifecycle.max_duration_secs.or(fields.max_duration).map(Duration::from_secs),
             idle: lifecycle.idle_timeout_secs.or(fields.idle_timeout).map(Duration::from_secs),
@@ -118,7 +122,6 @@ fn refuse_if(field: &str, is_given: bool, hint: &str) -> Result<(), Failure> {
 
 fn network_warning(network: Option<&Network>) -> Result<Option<String>, Failure> {
     let Some(network) = network else { return Ok(None) };
-    refuse_list("network.ports", network.ports.as_ref(), NO_NETWORK)?;
     for (field, is_given) in [
         ("network.maxConnections", network.max_connections.is_some()),
         ("network.trustHostCas", network.trust_host_cas == Some(true)),
@@ -129,7 +132,9 @@ fn network_warning(network: Option<&Network>) -> Result<Option<String>, Failure>
     ] {
         refuse_if(field, is_given, NO_NETWORK)?;
     }
-    let is_met = network.disabled == Some(true);
+    // Published ports lead in, and need none.
+    let is_met =
+        network.disabled == Some(true) || network.ports.as_ref().is_some_and(|ports| !ports.is_empty());
     Ok((!is_met).then(|| "Sandboxes have no network in this version.".to_owned()))
 }
 

@@ -108,7 +108,10 @@ async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
         (disk("format", "vmdk"), "vmdk"),
         (disk("fstype", "xfs"), "xfs"),
         (json!({ "secrets": [{ "envVar": "A", "allowedHost": "b" }] }), "secrets"),
-        (json!({ "network": { "ports": [{ "hostPort": 1, "guestPort": 2 }] } }), "network.ports"),
+        (
+            json!({ "network": { "ports": [{ "hostPort": 0, "guestPort": 2, "protocol": "udp" }] } }),
+            "only TCP ports",
+        ),
         (json!({ "network": { "dns": {} } }), "network.dns"),
         (json!({ "network": { "tls": { "ports": [443] } } }), "network.tls"),
         (json!({ "network": { "maxConnections": 1 } }), "network.maxConnections"),
@@ -208,7 +211,7 @@ async fn unknown_fields_are_refused_with_the_nearest_known_one() {
     let client = Client::new().await;
     for (fields, nearest) in [
         (json!({ "name": "a", "memoryMb": 512 }), "memoryMib"),
-        (json!({ "name": "a", "lifecycle": { "max_duration_secs": 5 } }), "maxDurationSecs"),
+        (json!({ "name": "a", "lifecycle": { "maxDurationSecond": 5 } }), "maxDurationSecs"),
         (json!({ "name": "a", "patches": [{ "kind": "txt", "path": "/x" }] }), "text"),
     ] {
         let error = client.error("sandbox_create", fields, "invalid_request").await;
@@ -501,4 +504,42 @@ async fn the_schema_has_every_field_in_full() {
         schema.pointer("/properties/network/properties/tls/properties/caKeyPath").is_some(),
         "{schema:#}"
     );
+}
+
+#[tokio::test]
+async fn a_new_sandbox_says_what_it_has() {
+    let client = Client::new().await;
+    let made =
+        client.data("sandbox_create", json!({ "name": "lab", "memoryMib": 64, "workdir": "/srv" })).await;
+    assert_eq!(
+        (&made["image"], &made["workdir"], &made["user"]),
+        (&json!("host"), &json!("/srv"), &json!("root"))
+    );
+    assert_eq!((&made["shell"], &made["network"]), (&json!("/bin/bash"), &json!("none")));
+    assert_eq!(
+        (&made["memoryMib"], &made["cpus"], &made["timeoutMs"]),
+        (&json!(64), &json!(1.0), &json!(120_000))
+    );
+    let languages = made["languages"].as_array().unwrap();
+    assert!(languages.contains(&json!("python")) && languages.contains(&json!("bash")), "{made}");
+    let own = json!({ "process": { "shell": "dash", "user": "1000" } });
+    let made = client.data("sandbox_create", own).await;
+    assert_eq!((&made["shell"], &made["user"]), (&json!("dash"), &json!("1000")));
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_had_is_not_replaced_unless_asked() {
+    let client = Client::new().await;
+    for image in ["python:3.12-slim", "node:20"] {
+        let error = client.error("sandbox_create", json!({ "image": image }), "unsupported").await;
+        let hint = error["hint"].as_str().unwrap();
+        assert!(hint.contains("image: \"host\"") && hint.contains("python3"), "{error}");
+        let has_interpreter = !image.starts_with("node") || std::path::Path::new("/usr/bin/node").exists();
+        assert_eq!(hint.contains("imageFallback: true"), has_interpreter, "{error}");
+    }
+    assert_eq!(client.data("sandbox_list", json!({})).await, json!([]));
+    let asked = json!({ "image": "python:3.12-slim", "imageFallback": true });
+    let envelope = client.ask("sandbox_create", asked).await;
+    assert_eq!(envelope["data"]["image"], "host", "{envelope}");
+    assert!(envelope["warnings"][0].as_str().unwrap().contains("python:3.12-slim is not used"), "{envelope}");
 }

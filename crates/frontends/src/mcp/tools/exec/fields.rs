@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use sandbox::{Error, ExecSpec, Rlimit, TerminalSize};
+use sandbox::{DEFAULT_SHELL, Error, ExecSpec, Rlimit, TerminalSize};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -22,28 +22,37 @@ pub(crate) struct ExecFields {
     pub(crate) name: String,
     pub(crate) command: String,
     pub(crate) cwd: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     /// Same as cwd
     pub(crate) workdir: Option<String>,
     pub(crate) env: Option<BTreeMap<String, String>>,
     pub(crate) user: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) tty: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     /// Seconds; 0: none
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0), extend("x-unlisted" = true))]
     pub(crate) timeout: Option<f64>,
     #[schemars(range(min = 1))]
     pub(crate) timeout_ms: Option<u64>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) rlimits: Option<Vec<RlimitField>>,
     pub(crate) stdin: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) stdin_base64: Option<String>,
     /// Per stream
     #[schemars(range(min = 1))]
     pub(crate) max_bytes: Option<u64>,
     pub(crate) start_if_stopped: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     /// Do not stop what startIfStopped started
     pub(crate) keep_running: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) treat_non_zero_as_error: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     /// Default true: return files made or changed in cwd
     pub(crate) track_files: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     /// The same again returns the same exec
     pub(crate) request_id: Option<String>,
 }
@@ -65,11 +74,44 @@ pub(crate) fn rlimit(resource: &str, soft: u64, hard: Option<u64>) -> Result<Rli
     Ok(limit)
 }
 
+/// What reads a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// Nothing: it is the program.
+    Program,
+    Shell(String),
+    /// The shell of the sandbox, which is asked when the command is launched.
+    DefaultShell,
+}
+
+impl Reader {
+    /// A command with blanks and without arguments is a line for a shell. A program with a blank in its name is called
+    /// with `args`, which may be empty.
+    pub(crate) fn of(command: &str, args: Option<&Vec<String>>) -> Self {
+        match args {
+            None if command.contains(char::is_whitespace) => Self::DefaultShell,
+            _ => Self::Program,
+        }
+    }
+
+    fn argv(&self, command: String, args: Vec<String>) -> Vec<String> {
+        let shell = match self {
+            Self::Program => None,
+            Self::Shell(shell) => Some(shell.clone()),
+            Self::DefaultShell => Some(DEFAULT_SHELL.to_owned()),
+        };
+        let through_shell = shell.map(|shell| [shell, "-c".to_owned()]);
+        through_shell.into_iter().flatten().chain([command]).chain(args).collect()
+    }
+}
+
 /// A command ready to be launched, and how the caller wants to be answered.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) sandbox: String,
     pub(crate) spec: ExecSpec,
+    /// The program is to be replaced by the sandbox's shell.
+    pub(crate) takes_default_shell: bool,
     /// Written once it runs. `None`: nothing was given.
     pub(crate) stdin: Option<Bytes>,
     pub(crate) max_bytes: Option<u64>,
@@ -79,10 +121,11 @@ pub(crate) struct Prepared {
 }
 
 impl ExecFields {
-    /// `argv` makes the command line from `command`; `default_limit` is for callers who name no time limit.
+    /// `default_limit` is for callers who name no time limit.
     pub(crate) fn prepare(
         self,
-        argv: impl FnOnce(String) -> Vec<String>,
+        args: Vec<String>,
+        reader: &Reader,
         default_limit: Option<Duration>,
     ) -> Result<Prepared, Failure> {
         let timeout = time_limit(self.timeout, self.timeout_ms, default_limit)?;
@@ -91,7 +134,7 @@ impl ExecFields {
         let rlimits = self.rlimits.iter().flatten();
         let rlimits = rlimits.map(|limit| rlimit(&limit.resource, limit.soft, limit.hard));
         let spec = ExecSpec {
-            command: argv(self.command),
+            command: reader.argv(self.command, args),
             env: self.env.unwrap_or_default(),
             cwd: self.cwd.or(self.workdir),
             user: self.user,
@@ -106,6 +149,7 @@ impl ExecFields {
         Ok(Prepared {
             sandbox: self.name,
             spec,
+            takes_default_shell: *reader == Reader::DefaultShell,
             stdin,
             max_bytes: self.max_bytes,
             start_if_stopped: self.start_if_stopped.unwrap_or(false),
@@ -177,6 +221,20 @@ mod tests {
         assert_eq!(failure.code, "invalid_request");
         assert!(failure.hint.unwrap().contains("nofile"));
         assert!(rlimit("cpu", 6, Some(5)).unwrap_err().message.contains("above hard 5"));
+    }
+
+    #[test]
+    fn a_command_with_blanks_and_no_arguments_is_a_line() {
+        for (command, args, expected) in [
+            ("ls", None, Reader::Program),
+            ("ls -la | wc -l", None, Reader::DefaultShell),
+            ("/opt/my program", Some(vec![]), Reader::Program),
+            ("ls", Some(vec!["-la".to_owned()]), Reader::Program),
+        ] {
+            assert_eq!(Reader::of(command, args.as_ref()), expected, "{command}");
+        }
+        assert_eq!(Reader::DefaultShell.argv("ls -la".into(), vec![]), ["sh", "-c", "ls -la"]);
+        assert_eq!(Reader::Program.argv("ls".into(), vec!["-la".into()]), ["ls", "-la"]);
     }
 
     #[test]

@@ -23,9 +23,24 @@ pub(crate) struct Launched {
 
 pub(crate) async fn launch(call: &Call, prepared: &Prepared) -> Result<Launched, Failure> {
     let named = call.sandbox(&prepared.sandbox)?;
-    let (engine, spec) = (call.engine(), prepared.spec.clone());
+    let (engine, mut spec) = (call.engine(), prepared.spec.clone());
+    let mut started = None;
+    if prepared.takes_default_shell {
+        if prepared.start_if_stopped {
+            started = engine.ensure_running(&call.who, &named).await.map_err(not_started)?;
+        }
+        // Whatever is wrong with the sandbox, the exec says it.
+        if let (Ok(shell), Some(program)) = (engine.shell(&call.who, &named).await, spec.command.first_mut())
+        {
+            *program = shell;
+        }
+    }
     let (exec, started) = match prepared.start_if_stopped {
-        true => engine.exec_ensuring_running(&call.who, &named, spec).await.map_err(not_started)?,
+        true => {
+            let (exec, again) =
+                engine.exec_ensuring_running(&call.who, &named, spec).await.map_err(not_started)?;
+            (exec, again.or(started))
+        }
         false => (engine.exec(&call.who, &named, spec).await.map_err(not_started)?, None),
     };
     Ok(Launched {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 pub(crate) use self::{
-    fields::{ExecFields, Prepared, RlimitField, bytes_of, rlimit, time_limit},
+    fields::{ExecFields, Prepared, Reader, RlimitField, bytes_of, rlimit, time_limit},
     gather::{Gathered, SIGKILL},
     launch::{Launched, STOP_WARNING, byte_stream, launch, stop_in_background},
 };
@@ -24,18 +24,22 @@ use crate::code::FileLink;
 use crate::mcp::{
     Answer, Call, Failure, Tool, ToolResult, Truncated,
     envelope::EXEC_FAILED,
-    tools::telling::{Followed, while_running},
+    next_call::written,
+    tools::{
+        lacks::{self, FailedCommand},
+        sessions::{self, Started},
+        telling::{Followed, while_running},
+    },
 };
 
 const COMMAND: &str = "command";
-const DEFAULT_SHELL: &str = "sh";
 
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Exec;
         "sandbox_exec", "Execute command", ADDS, exec, core:
-            "Run a program in a sandbox and return its output and exit code.";
+            "Run a program with args, or a command line, and return its output and exit code.";
         "sandbox_shell", "Run shell command", ADDS, shell, core:
-            "Run a shell command or script in a sandbox and return its output and exit code.";
+            "Run a shell command or script and return its output and exit code.";
     }
 }
 
@@ -50,8 +54,10 @@ struct ExecArguments {
 struct ShellArguments {
     #[serde(flatten)]
     fields: ExecFields,
-    /// Default: the sandbox's, or sh
+    /// Default: the sandbox's, or bash, or sh
     shell: Option<String>,
+    /// Return at once; follow it with sandbox_exec_poll
+    background: Option<bool>,
 }
 
 /// What a command did.
@@ -79,30 +85,34 @@ pub(crate) struct ExecResult {
 
 async fn exec(call: Call, arguments: ExecArguments) -> ToolResult<ExecResult> {
     let ExecArguments { fields, args } = arguments;
-    let argv = |program| std::iter::once(program).chain(args.unwrap_or_default()).collect();
-    let prepared = fields.prepare(argv, Some(call.settings.default_timeout()))?;
+    let reader = Reader::of(&fields.command, args.as_ref());
+    let limit = Some(call.settings.default_timeout());
+    let prepared = fields.prepare(args.unwrap_or_default(), &reader, limit)?;
     run(&call, prepared, COMMAND).await
 }
 
-async fn shell(call: Call, arguments: ShellArguments) -> ToolResult<ExecResult> {
-    let ShellArguments { fields, shell } = arguments;
-    let shell = match shell {
-        Some(shell) => shell,
-        None => default_shell(&call, &fields.name).await,
-    };
-    let argv = |script| vec![shell, "-c".to_owned(), script];
-    let prepared = fields.prepare(argv, Some(call.settings.default_timeout()))?;
-    run(&call, prepared, "shell command").await
+/// What a shell's line did, or the session in which it runs.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+enum ShellAnswer {
+    Ended(ExecResult),
+    Background(Started),
 }
 
-/// What reads command lines in a sandbox where the caller names nothing.
-pub(crate) async fn default_shell(call: &Call, sandbox: &str) -> String {
-    let view = match call.sandbox(sandbox) {
-        Ok(which) => call.engine().sandbox(&call.who, &which).await,
-        Err(error) => Err(error),
-    };
-    // Whatever is wrong with the sandbox, the exec says it.
-    view.ok().and_then(|view| view.plan.shell).unwrap_or_else(|| DEFAULT_SHELL.to_owned())
+async fn shell(call: Call, arguments: ShellArguments) -> ToolResult<ShellAnswer> {
+    let ShellArguments { fields, shell, background } = arguments;
+    let reader = shell.map_or(Reader::DefaultShell, Reader::Shell);
+    if background.unwrap_or(false) {
+        let prepared = fields.prepare(Vec::new(), &reader, None)?;
+        let answer = sessions::begin(&call, prepared, true).await?;
+        let id = &answer.data.exec_session_id;
+        let poll = written("sandbox_exec_poll", &json!({ "execSessionId": id, "cursor": 0 }));
+        return Ok(answer
+            .warn(format!("It runs in the background. Call {poll} to follow it."))
+            .map(ShellAnswer::Background));
+    }
+    let prepared = fields.prepare(Vec::new(), &reader, Some(call.settings.default_timeout()))?;
+    Ok(run(&call, prepared, "shell command").await?.map(ShellAnswer::Ended))
 }
 
 /// Runs a command to its end; `what` is the word for it in messages.
@@ -200,22 +210,41 @@ pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> T
                 .with_details(json!(result)));
         }
     }
+    let lack = lack(&result, terms);
     if result.timed_out {
         let limit = limit.map_or(0, |limit| limit.as_millis());
-        warnings.push(format!(
-            "The command was killed at its time limit of {limit} ms. Set a larger timeoutMs, or use sandbox_exec_start."
-        ));
+        let advice = match lack {
+            None => " Set a larger timeoutMs, or call sandbox_shell with background: true.",
+            Some(_) => "",
+        };
+        warnings.push(format!("The command was killed at its time limit of {limit} ms.{advice}"));
     }
     match fail_as {
         Some(what) if !result.success => {
             let failure = failed(&result, &truncated, what);
-            Err(match line_hint {
+            Err(match lack.or(line_hint) {
                 Some(hint) => failure.with_hint(hint),
                 None => failure,
             })
         }
-        _ => Ok(Answer::new(result).warn_all(warnings).warn_all(line_hint).truncate(truncated)),
+        _ => {
+            Ok(Answer::new(result).warn_all(warnings).warn_all(lack).warn_all(line_hint).truncate(truncated))
+        }
     }
+}
+
+/// What a command lacked that failed, as far as its last words tell.
+fn lack(result: &ExecResult, terms: &Terms<'_>) -> Option<String> {
+    if result.success {
+        return None;
+    }
+    lacks::warning(&FailedCommand {
+        sandbox: (!terms.is_removed).then_some(terms.name),
+        command: &terms.exec.command,
+        exit_code: result.exit_code,
+        timed_out: result.timed_out,
+        texts: [&result.stdout, &result.stderr],
+    })
 }
 
 fn failed(result: &ExecResult, truncated: &[Truncated], what: &str) -> Failure {
@@ -228,7 +257,7 @@ fn failed(result: &ExecResult, truncated: &[Truncated], what: &str) -> Failure {
         None => format!("{what} exited with status {}", result.exit_code),
     };
     let hint = if result.timed_out {
-        "Set a larger timeoutMs, or start it with sandbox_exec_start and read it with sandbox_exec_poll."
+        "Set a larger timeoutMs, or call sandbox_shell with background: true and read it with sandbox_exec_poll."
     } else {
         "Check details.stderr, correct the command and call again."
     };
@@ -243,14 +272,13 @@ fn render(
     let duration_ms = gathered.duration_ms();
     let is_removed = terms.is_removed;
     let exec = &terms.exec.id;
-    let rest = |cursor: u64| match is_removed {
-        true => {
-            "The rest was removed with the sandbox. Call again with a larger maxBytes, or with keep: true."
-                .to_owned()
-        }
-        false => {
-            format!("Call sandbox_exec_poll with execSessionId {exec} and cursor {cursor} to read more.")
-        }
+    let rest = |cursor: u64| {
+        match is_removed {
+        true => "The rest was removed with the sandbox. Call again with keep: true, then sandbox_logs_read with its \
+                 name, or with a larger maxBytes."
+            .to_owned(),
+        false => rest_of_output(terms.name, exec, cursor),
+    }
     };
     let stdout = gathered.stdout.finish("stdout", rest);
     let mut stderr = gathered.stderr.finish("stderr", rest);
@@ -287,6 +315,17 @@ fn render(
     (result, truncated, warnings)
 }
 
+/// The calls that find what is missing in the output of an exec.
+pub(crate) fn rest_of_output(name: &str, exec: &ExecId, cursor: u64) -> String {
+    let search = json!({ "name": name, "sessionIds": [exec.as_str()], "grep": "error" });
+    let read = json!({ "execSessionId": exec.as_str(), "cursor": cursor });
+    format!(
+        "Call {} to find lines in all of it (with any text), or {} to read on.",
+        written("sandbox_logs_read", &search),
+        written("sandbox_exec_poll", &read)
+    )
+}
+
 fn not_text(exec: &ExecId, is_removed: bool) -> String {
     let exact = match is_removed {
         true => "Call again with keep: true, then sandbox_exec_poll with the execSessionId".to_owned(),
@@ -303,8 +342,6 @@ pub(crate) fn line_as_program(program: &str, outcome: Option<&ExecOutcome>) -> O
     let is_not_found = matches!(outcome, Some(ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. }));
     (is_not_found && program.contains(char::is_whitespace)).then(|| {
         let shown: String = program.chars().take(64).collect();
-        format!(
-            "There is no program called {shown:?}. For a shell command line use sandbox_shell; otherwise pass arguments in args."
-        )
+        format!("There is no program called {shown:?}. Omit args for a command line, or pass every argument in args.")
     })
 }

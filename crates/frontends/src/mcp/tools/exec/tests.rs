@@ -87,7 +87,11 @@ async fn long_output_keeps_both_ends_and_says_where_to_read_on() {
         (&json!("stdout"), &json!(100), &json!(total))
     );
     let hint = cut["hint"].as_str().unwrap();
-    assert!(hint.contains("sandbox_exec_poll") && hint.contains("cursor 1"), "{hint}");
+    let session = envelope["data"]["execSessionId"].as_str().unwrap();
+    let search = json!({ "name": "box", "sessionIds": [session], "grep": "error" });
+    assert!(hint.contains(&format!("sandbox_logs_read {search}")), "{hint}");
+    let read_on = json!({ "execSessionId": session, "cursor": 1 });
+    assert!(hint.contains(&format!("sandbox_exec_poll {read_on}")), "{hint}");
     assert!(stdout.contains(&format!("{} bytes left out", total - 100)), "{stdout}");
 }
 
@@ -199,7 +203,7 @@ async fn what_is_wrong_with_a_call_is_told_in_the_envelope() {
     client.error("sandbox_exec", json!({ "name": "nobody", "command": "true" }), "not_found").await;
     client.error("sandbox_exec", json!({ "name": "box", "command": "" }), "invalid_request").await;
     client
-        .error("sandbox_exec", json!({ "name": "box", "command": "pwd", "cwd": "tmp" }), "invalid_request")
+        .error("sandbox_exec", json!({ "name": "box", "command": "pwd", "cwd": "" }), "invalid_request")
         .await;
     client
         .error("sandbox_exec", json!({ "name": "box", "command": "pwd", "timeout": -1 }), "invalid_request")
@@ -270,19 +274,106 @@ async fn output_that_is_no_text_names_the_way_to_the_bytes() {
 }
 
 #[tokio::test]
-async fn a_line_given_as_a_program_is_sent_to_the_shell() {
+async fn a_command_with_blanks_and_no_arguments_is_a_line_for_bash() {
     let client = client_with_box().await;
-    let line = json!({ "name": "box", "command": "ls -la /" });
-    for tool in ["sandbox_exec", "sandbox_exec_start"] {
-        let envelope = client.ask(tool, line.clone()).await;
-        assert!(envelope["warnings"].to_string().contains("use sandbox_shell"), "{tool}: {envelope}");
+    let line = "x=(a b c); echo ${#x[@]} | tr 3 4";
+    for tool in ["sandbox_exec", "sandbox_shell", "sandbox_run"] {
+        let mut arguments = json!({ "command": line });
+        if tool != "sandbox_run" {
+            arguments["name"] = json!("box");
+        }
+        let data = client.data(tool, arguments).await;
+        assert_eq!(data["stdout"], "4\n", "{tool}: {data}");
     }
-    let failing = json!({ "name": "box", "command": "ls -la /", "treatNonZeroAsError": true });
-    let error = client.error("sandbox_exec", failing, "exec_failed").await;
-    assert!(error["hint"].as_str().unwrap().contains("use sandbox_shell"), "{error}");
-    let envelope = client.ask("sandbox_exec", json!({ "name": "box", "command": "nonesuch" })).await;
-    assert!(envelope.get("warnings").is_none(), "{envelope}");
+    let session = client.data("sandbox_exec_start", json!({ "name": "box", "command": line })).await;
+    let poll = json!({ "execSessionId": session["execSessionId"], "waitMs": 60_000 });
+    client.printed_to_the_end(poll, "4\n").await;
+    // With args it is a program, also with an empty list and with a blank in its name.
+    for args in [json!([]), json!(["x"])] {
+        let arguments = json!({ "name": "box", "command": "ls -la /", "args": args });
+        let envelope = client.ask("sandbox_exec", arguments).await;
+        assert_eq!(envelope["data"]["exitCode"], 127, "{envelope}");
+        assert!(envelope["warnings"].to_string().contains("Omit args"), "{envelope}");
+    }
+    let program =
+        json!({ "name": "box", "path": "/tmp/my program", "content": "#!/bin/sh\necho mine", "mode": "755" });
+    client.data("sandbox_fs_write", program).await;
+    let arguments = json!({ "name": "box", "command": "/tmp/my program", "args": [] });
+    assert_eq!(client.data("sandbox_exec", arguments).await["stdout"], "mine\n");
     let limited = json!({ "name": "box", "command": "true", "rlimits": [{ "resource": "x", "soft": 1 }] });
     let error = client.error("sandbox_exec", limited, "invalid_request").await;
     assert!(error["hint"].as_str().unwrap().contains("nofile"), "{error}");
+}
+
+#[tokio::test]
+async fn a_line_finds_bash_also_in_a_sandbox_that_is_started_for_it() {
+    let client = client_with_box().await;
+    client.data("sandbox_stop", json!({ "name": "box" })).await;
+    let line = "x=(a b); echo ${#x[@]}";
+    let arguments = json!({ "name": "box", "command": line, "startIfStopped": true });
+    let envelope = client.ask("sandbox_exec", arguments).await;
+    assert_eq!(envelope["data"]["stdout"], "2\n", "{envelope}");
+    assert!(envelope["warnings"].to_string().contains("will be stopped afterward"), "{envelope}");
+    client.call.mcp.quiet().await;
+    assert_eq!(state(&client).await, SandboxState::Stopped);
+}
+
+#[tokio::test]
+async fn a_line_in_the_background_is_answered_at_once_and_followed_later() {
+    let client = client_with_box().await;
+    let arguments =
+        json!({ "name": "box", "command": "cat; echo started; exec sleep 1000", "background": true });
+    let envelope = client.ask("sandbox_shell", arguments).await;
+    let session = envelope["data"]["execSessionId"].as_str().unwrap();
+    let follow = json!({ "execSessionId": session, "cursor": 0 });
+    assert!(envelope["warnings"].to_string().contains("sandbox_exec_poll"), "{envelope}");
+    // Its stdin is at its end, and it has no time limit of ours.
+    client.printed(session, "started").await;
+    assert_eq!(client.data("sandbox_exec_poll", follow).await["done"], false);
+    client.data("sandbox_exec_signal", json!({ "execSessionId": session, "signal": "term" })).await;
+    client.data("sandbox_exec_close", json!({ "execSessionId": session })).await;
+}
+
+#[tokio::test]
+async fn what_a_command_lacks_is_told_with_the_next_call() {
+    let client = client_with_box().await;
+    let warnings = async |arguments: serde_json::Value| {
+        let envelope = client.ask("sandbox_shell", arguments).await;
+        envelope["warnings"].to_string()
+    };
+    let told = warnings(json!({ "name": "box", "command": "python3 -c 'import nonesuch_x'" })).await;
+    assert!(told.contains("sandbox_package_install") && told.contains("nonesuch_x"), "{told}");
+    let script = "python3 -c 'import socket; socket.getaddrinfo(\"example.org\", 80)'";
+    let told = warnings(json!({ "name": "box", "command": script })).await;
+    assert!(told.contains("no network"), "{told}");
+    let told =
+        warnings(json!({ "name": "box", "command": "echo No space left on device >&2; exit 1" })).await;
+    assert!(told.contains("diskMib"), "{told}");
+    // A command that ended well, whatever it printed, lacked nothing.
+    let told = warnings(json!({ "name": "box", "command": "echo Could not resolve host" })).await;
+    assert_eq!(told, "null");
+    let waits = json!({ "name": "box", "command": "echo EAI_AGAIN; sleep 1000", "timeoutMs": 2000 });
+    let told = warnings(waits.clone()).await;
+    assert!(told.contains("no network") && !told.contains("larger timeoutMs"), "{told}");
+    let mut failing = waits;
+    failing["treatNonZeroAsError"] = json!(true);
+    let error = client.error("sandbox_shell", failing, "exec_failed").await;
+    assert!(error["hint"].as_str().unwrap().contains("no network"), "{error}");
+    // Nothing can be installed in a sandbox that is gone.
+    let envelope = client.ask("sandbox_run", json!({ "command": "python3 -c 'import nonesuch_x'" })).await;
+    assert!(envelope["warnings"].to_string().contains("sandbox_create, then"), "{envelope}");
+}
+
+#[tokio::test]
+async fn one_stream_takes_24_kb_unless_the_call_says_otherwise() {
+    let client = client_with_box().await;
+    let envelope = client
+        .ask("sandbox_shell", json!({ "name": "box", "command": "seq 700000 | tee /dev/stderr" }))
+        .await;
+    for (index, stream) in ["stdout", "stderr"].into_iter().enumerate() {
+        assert_eq!(envelope["truncated"][index]["returnedBytes"], 24 * 1024, "{stream}");
+    }
+    assert!(envelope.to_string().len() < 60 * 1024, "{}", envelope.to_string().len());
+    let more = json!({ "name": "box", "command": "seq 20000", "maxBytes": 200_000 });
+    assert!(client.ask("sandbox_shell", more).await.get("truncated").is_none());
 }

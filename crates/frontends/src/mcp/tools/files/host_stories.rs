@@ -53,7 +53,10 @@ impl Host {
     }
 
     async fn inside(&self, path: &str) -> Value {
-        self.client.data("sandbox_fs_read", json!({ "name": "web", "path": path })).await["content"].clone()
+        self.client
+            .data("sandbox_fs_read", json!({ "name": "web", "path": path, "maxBytes": 1_000_000 }))
+            .await["content"]
+            .clone()
     }
 }
 

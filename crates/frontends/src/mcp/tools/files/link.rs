@@ -88,8 +88,12 @@ mod tests {
         assert!(link["expiresAt"].is_string());
         let error = client.error("sandbox_fs_link", asked, "wrong_state").await;
         assert!(error["hint"].as_str().unwrap().contains("sandbox_fs_read"), "{error}");
-        for (path, code) in [("/", "wrong_state"), ("/nothing", "not_found"), ("relative", "invalid_request")]
-        {
+        for (path, code) in [
+            ("/", "wrong_state"),
+            ("/nothing", "not_found"),
+            ("relative", "not_found"),
+            ("", "invalid_request"),
+        ] {
             client.error("sandbox_fs_link", json!({ "name": "web", "path": path }), code).await;
         }
     }

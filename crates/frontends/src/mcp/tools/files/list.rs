@@ -4,9 +4,10 @@ use engine::{FilesOf, Listing};
 use sandbox::{Action, ErrorKind, FileEntry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::{Kind, explained, explained_of, full_mode, iso};
-use crate::mcp::{Answer, Call, Failure, Nullable, Tool, ToolResult};
+use crate::mcp::{Answer, Call, Failure, Nullable, Tool, ToolResult, Truncated, next_call::written};
 
 /// Entries in one answer when the caller does not say, and at most.
 const DEFAULT_LIMIT: u32 = 1000;
@@ -61,18 +62,69 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<FsEntry>> 
     let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT);
     let listed = call.engine().list(&call.who, &which, &arguments.path, recursive, limit).await;
     let found = listed.map_err(explained)?;
-    Ok(listed_entries(found))
+    Ok(listed_entries(&call, "sandbox_fs", &arguments, found))
 }
 
-pub(in crate::mcp::tools) fn listed_entries(found: Listing) -> Answer<Vec<FsEntry>> {
+/// The entries that fit an answer. All of them do if the caller said how many there may be. `tools`: what the names of
+/// the tools for these files begin with.
+pub(in crate::mcp::tools) fn listed_entries(
+    call: &Call,
+    tools: &str,
+    arguments: &ListArguments,
+    found: Listing,
+) -> Answer<Vec<FsEntry>> {
     let n_entries = found.entries.len();
-    let answer = Answer::new(found.entries.into_iter().map(FsEntry::from).collect());
+    let mut entries: Vec<_> = found.entries.into_iter().map(FsEntry::from).collect();
+    let mut cut = None;
+    if arguments.limit.is_none() {
+        cut = fit(&mut entries, call.max_bytes(None));
+    }
+    if let Some(cut) = &mut cut {
+        let ListArguments { name, path, recursive, .. } = arguments;
+        let more = json!({
+            "name": name, "path": path, "recursive": recursive.unwrap_or(false), "limit": n_entries,
+        });
+        let directory = entries.iter().rev().find(|entry| entry.kind == Kind::Directory);
+        let one = json!({ "name": name, "path": directory.map_or(path.as_str(), |entry| &entry.path) });
+        let hint = format!(
+            "{} of {n_entries} entries are listed. Call {} for one directory, or {} for all of them.",
+            entries.len(),
+            written(&format!("{tools}_list"), &one),
+            written(&format!("{tools}_list"), &more)
+        );
+        cut.hint = Some(hint);
+    }
+    let answer = Answer::new(entries).truncate(cut);
     answer.warn_all(found.truncated.then(|| {
         format!(
             "Only the first {n_entries} entries are listed: there are more, or listing them took too long. List a \
              subdirectory, or set a larger limit (at most {MAX_LIMIT})."
         )
     }))
+}
+
+/// Leaves out what does not fit into so many bytes; the first entry always does.
+fn fit(entries: &mut Vec<FsEntry>, max_bytes: usize) -> Option<Truncated> {
+    let sizes: Vec<_> =
+        entries.iter().map(|entry| serde_json::to_string(entry).map_or(0, |text| text.len() + 1)).collect();
+    let total: usize = sizes.iter().sum();
+    if total <= max_bytes {
+        return None;
+    }
+    let mut n_bytes = 0;
+    let n_kept = sizes.iter().take_while(|size| {
+        n_bytes += **size;
+        n_bytes <= max_bytes
+    });
+    let n_kept = n_kept.count().max(1);
+    entries.truncate(n_kept);
+    let returned: usize = sizes[..n_kept].iter().sum();
+    Some(Truncated {
+        field: "data".to_owned(),
+        returned_bytes: returned as u64,
+        total_bytes: total as u64,
+        hint: None,
+    })
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -158,12 +158,12 @@ pub(super) fn not_moved(error: Error, from: &str, to: &str) -> Failure {
 }
 
 /// One piece of memory as a stream.
-pub(super) fn once(bytes: Vec<u8>) -> ByteStream {
+pub(crate) fn once(bytes: Vec<u8>) -> ByteStream {
     Box::pin(futures_util::stream::once(std::future::ready(Ok(bytes.into()))))
 }
 
 /// A file's bytes from `offset`, at most `max`; whether there are more; and the file as it was when opened.
-pub(super) async fn read_up_to(
+pub(crate) async fn read_up_to(
     call: &Call,
     which: impl Into<FilesOf<'_>>,
     path: &str,

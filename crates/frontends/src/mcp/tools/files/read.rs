@@ -6,10 +6,12 @@ use futures_util::TryStreamExt;
 use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::{Encoding, explained, read_up_to};
 use crate::mcp::{
     Answer, Call, Failure, Tool, ToolResult, Truncated,
+    next_call::written,
     output::{from_character_border, until_character_border},
 };
 
@@ -99,7 +101,7 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
         field: "content".to_owned(),
         returned_bytes: part.used as u64,
         total_bytes: size.saturating_sub(offset).min(wanted).max(part.used as u64 + 1),
-        hint: Some(format!("Call sandbox_fs_read with offset {end} for the rest.")),
+        hint: Some(rest_of_file(&arguments.name, &arguments.path, &json!({ "offset": end }))),
     });
     let answer = Answer::new(Read {
         path: arguments.path,
@@ -112,6 +114,20 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
         content: part.content,
     });
     Ok(answer.truncate(cut).warn_all(part.is_lossy.then(not_text)).warn_all(past_the_end))
+}
+
+/// The calls that find what is missing of a file; `from` says where it goes on.
+fn rest_of_file(name: &str, path: &str, from: &Value) -> String {
+    let mut read = json!({ "name": name, "path": path });
+    if let (Some(read), Some(from)) = (read.as_object_mut(), from.as_object()) {
+        read.extend(from.clone());
+    }
+    let search = json!({ "name": name, "path": path, "grep": "error" });
+    format!(
+        "Call {} to read on, or {} to find lines (with any pattern).",
+        written("sandbox_fs_read", &read),
+        written("sandbox_fs_search", &search)
+    )
 }
 
 pub(in crate::mcp::tools) fn not_text() -> String {
@@ -189,7 +205,7 @@ async fn read_lines(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
     let total_lines = lines.total().or(known);
     let past_the_end =
         (lines.total().is_some_and(|total| first > total)).then(|| past_the_end(first, total_lines));
-    let cut = lines.truncated();
+    let cut = lines.truncated(&arguments.name, &arguments.path);
     let (content, is_lossy) = match String::from_utf8(lines.kept) {
         Ok(text) => (text, false),
         Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
@@ -337,16 +353,14 @@ impl Lines {
         self.is_at_end.then(|| self.line - 1 + u64::from(self.is_in_line))
     }
 
-    fn truncated(&self) -> Option<Truncated> {
+    fn truncated(&self, name: &str, path: &str) -> Option<Truncated> {
         let returned = self.kept.len() as u64;
-        let hint = if self.kept.ends_with(b"\n") {
-            format!("Call sandbox_fs_read with startLine {} for the rest.", self.first + self.n_kept_lines)
-        } else {
-            format!(
-                "Call sandbox_fs_read with offset {} for the rest of the line.",
-                self.kept_offset + returned
-            )
+        // In the middle of a line only bytes lead on.
+        let from = match self.kept.ends_with(b"\n") {
+            true => json!({ "startLine": self.first + self.n_kept_lines }),
+            false => json!({ "offset": self.kept_offset + returned }),
         };
+        let hint = rest_of_file(name, path, &from);
         self.is_full.then(|| Truncated {
             field: "content".to_owned(),
             returned_bytes: returned,

@@ -75,7 +75,7 @@ async fn ranges_that_make_no_sense_are_refused() {
     assert_eq!(past["warnings"][0], "There is no line 9: the file has 1.");
     let error = client.error("sandbox_fs_read", json!({ "name": "web", "path": "/none" }), "not_found").await;
     assert!(error["hint"].as_str().unwrap().contains("sandbox_fs_list"), "{error}");
-    client.error("sandbox_fs_read", json!({ "name": "web", "path": "a" }), "invalid_request").await;
+    client.error("sandbox_fs_read", json!({ "name": "web", "path": "" }), "invalid_request").await;
     let error = client.error("sandbox_fs_read", json!({ "name": "nil", "path": "/a" }), "not_found").await;
     assert!(error["hint"].as_str().unwrap().contains("sandbox_list"), "{error}");
 }
@@ -98,7 +98,7 @@ async fn what_does_not_fit_is_cut_at_characters_and_lines_and_can_be_read_on() {
         assert_eq!(cut["returnedBytes"], content.len());
         assert_eq!(cut["totalBytes"], text.len() - offset);
         offset += content.len();
-        assert!(cut["hint"].as_str().unwrap().contains(&format!("offset {offset} ")), "{cut}");
+        assert!(cut["hint"].as_str().unwrap().contains(&format!("\"offset\":{offset},")), "{cut}");
     }
     assert_eq!(all, text);
     // By lines: whole lines as long as they fit.
@@ -109,13 +109,13 @@ async fn what_does_not_fit_is_cut_at_characters_and_lines_and_can_be_read_on() {
     assert_eq!(part["data"]["endLine"], 2);
     let cut = &part["truncated"][0];
     assert_eq!((&cut["returnedBytes"], &cut["totalBytes"]), (&json!(14), &json!(18)));
-    assert!(cut["hint"].as_str().unwrap().contains("startLine 3 "), "{cut}");
+    assert!(cut["hint"].as_str().unwrap().contains("\"startLine\":3"), "{cut}");
     // A line that is too long by itself is continued by bytes.
     let part = client
         .ask("sandbox_fs_read", json!({ "name": "web", "path": "/a", "startLine": 2, "maxBytes": 4 }))
         .await;
     assert_eq!(part["data"]["content"], "ABCD");
-    assert!(part["truncated"][0]["hint"].as_str().unwrap().contains("offset 11 "), "{part}");
+    assert!(part["truncated"][0]["hint"].as_str().unwrap().contains("\"offset\":11"), "{part}");
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn bytes_that_are_no_text_come_with_a_warning_and_exactly_as_base64() {
 
 #[tokio::test]
 async fn the_default_limit_holds_for_base64_too() {
-    let settings = Settings { max_output_bytes: 10, ..Settings::default() };
+    let settings = Settings { max_output_bytes: Some(10), ..Settings::default() };
     let client = Client::with(settings).await;
     client.data("sandbox_create", json!({ "name": "web" })).await;
     put(&client, "/a", &"x".repeat(100)).await;
@@ -356,4 +356,65 @@ async fn an_expression_that_is_none_is_told_in_one_line() {
     let error = client.error("sandbox_fs_search", arguments, "invalid_request").await;
     assert_eq!(error["message"], "\"foo(\" is not a regular expression: unclosed group");
     assert!(error["hint"].as_str().unwrap().contains("literal: true"), "{error}");
+}
+
+#[tokio::test]
+async fn relative_paths_start_at_the_working_directory_in_every_tool() {
+    let client = client(&["box"]).await;
+    client.data("sandbox_fs_write", json!({ "name": "box", "path": "src/a.txt", "content": "one\n" })).await;
+    let read = client.data("sandbox_fs_read", json!({ "name": "box", "path": "/root/src/a.txt" })).await;
+    assert_eq!(read["content"], "one\n");
+    let edit =
+        json!({ "name": "box", "path": "src/a.txt", "edits": [{ "oldText": "one", "newText": "two" }] });
+    client.data("sandbox_fs_edit", edit).await;
+    client.data("sandbox_fs_copy", json!({ "name": "box", "from": "src/a.txt", "to": "b.txt" })).await;
+    client.data("sandbox_fs_rename", json!({ "name": "box", "from": "b.txt", "to": "./c.txt" })).await;
+    client.data("sandbox_fs_mkdir", json!({ "name": "box", "path": "made" })).await;
+    let listed = client.data("sandbox_fs_list", json!({ "name": "box", "path": "." })).await;
+    let paths: Vec<_> = listed.as_array().unwrap().iter().map(|entry| entry["path"].clone()).collect();
+    assert_eq!(paths, ["/root/c.txt", "/root/made", "/root/src"]);
+    let tree = client.data("sandbox_fs_tree", json!({ "name": "box", "path": "src" })).await;
+    assert!(tree["tree"].as_str().unwrap().contains("a.txt"), "{tree}");
+    let found =
+        client.data("sandbox_fs_search", json!({ "name": "box", "path": "src", "grep": "two" })).await;
+    assert_eq!(found["matches"][0]["path"], "/root/src/a.txt");
+    let stat = client.data("sandbox_fs_stat", json!({ "name": "box", "path": "c.txt" })).await;
+    assert_eq!((&stat["path"], &stat["size"]), (&json!("/root/c.txt"), &json!(4)));
+    let inside = json!({ "name": "box", "command": "cat", "args": ["a.txt"], "cwd": "src" });
+    assert_eq!(client.data("sandbox_exec", inside).await["stdout"], "two\n");
+    let code = json!({ "name": "box", "code": "open('a.txt').read()", "cwd": "src", "context": "in-src" });
+    assert_eq!(client.data("sandbox_run_code", code).await["result"], "'two\\n'");
+    client.data("sandbox_fs_remove", json!({ "name": "box", "path": "made" })).await;
+    let gone = client.data("sandbox_fs_exists", json!({ "name": "box", "path": "made" })).await;
+    assert_eq!(gone["exists"], false);
+}
+
+#[tokio::test]
+async fn long_files_and_long_lists_are_cut_with_the_call_for_the_rest() {
+    let client = client(&["box"]).await;
+    let fill = "seq 1 100000 > long.txt; mkdir many; cd many; touch $(seq 1 900)";
+    client.data("sandbox_shell", json!({ "name": "box", "command": fill })).await;
+    let envelope = client.ask("sandbox_fs_read", json!({ "name": "box", "path": "long.txt" })).await;
+    assert_eq!(envelope["data"]["content"].as_str().unwrap().len(), 24 * 1024);
+    let hint = envelope["truncated"][0]["hint"].as_str().unwrap();
+    let next = json!({ "name": "box", "path": "long.txt", "offset": 24 * 1024 });
+    assert!(
+        hint.contains(&format!("sandbox_fs_read {next}")) && hint.contains("sandbox_fs_search"),
+        "{hint}"
+    );
+    let lines = json!({ "name": "box", "path": "long.txt", "startLine": 2 });
+    let envelope = client.ask("sandbox_fs_read", lines).await;
+    let hint = envelope["truncated"][0]["hint"].as_str().unwrap();
+    let next = json!({ "name": "box", "path": "long.txt", "startLine": envelope["data"]["endLine"].as_u64().unwrap() + 1 });
+    assert!(hint.contains(&format!("sandbox_fs_read {next}")), "{hint}");
+
+    let envelope = client.ask("sandbox_fs_list", json!({ "name": "box", "path": "many" })).await;
+    let n_listed = envelope["data"].as_array().unwrap().len();
+    assert!(n_listed < 900 && envelope["data"].to_string().len() <= 24 * 1024 + 2, "{n_listed}");
+    let hint = envelope["truncated"][0]["hint"].as_str().unwrap();
+    let all = json!({ "name": "box", "path": "many", "recursive": false, "limit": 900 });
+    assert!(hint.contains(&format!("sandbox_fs_list {all}")), "{hint}");
+    let whole = client.ask("sandbox_fs_list", all).await;
+    assert_eq!(whole["data"].as_array().unwrap().len(), 900);
+    assert!(whole.get("truncated").is_none());
 }

@@ -48,6 +48,7 @@ pub(super) struct StopArguments {
     selector: Selector,
     /// At once, without grace.
     force: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     /// Grace before it is ended by force.
     timeout_ms: Option<u64>,
     /// Needed to force unnamed ones.

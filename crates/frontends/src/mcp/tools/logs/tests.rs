@@ -73,7 +73,7 @@ async fn filters_come_before_counting() {
     check(json!({ "since": "2200-01-01T00:00:00Z" }), &[]).await;
     check(
         json!({ "sources": ["system"], "sessionIds": [third] }),
-        &["started: sh -c seq 1 5\n", "exited with 0\n"],
+        &["started: /bin/bash -c seq 1 5\n", "exited with 0\n"],
     )
     .await;
     // Also page by page: a page without matches is followed by none that are empty for no reason.

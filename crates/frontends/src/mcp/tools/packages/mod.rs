@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use crate::mcp::{Answer, Call, Failure, Native, Tool, ToolResult, tools::select::cancelled};
 
 /// How long a call waits for a job unless it says otherwise, and at most.
-const DEFAULT_WAIT: Duration = Duration::from_secs(5);
+// Some clients give up on a call after five seconds.
+const DEFAULT_WAIT: Duration = Duration::from_secs(3);
 const MAX_WAIT: Duration = Duration::from_secs(300);
 /// How often a caller who asked for it hears the last line of the log.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -23,9 +24,9 @@ const MAX_LISTED: usize = 500;
 
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Packages;
-        "sandbox_package_install", "Install packages", SETS, install:
+        "sandbox_package_install", "Install packages", SETS, install, core:
             "Install packages with pip, npm or apt in a running sandbox. Waits a while, then returns a job id to poll.";
-        "sandbox_package_status", "Package status", READS, status:
+        "sandbox_package_status", "Package status", READS, status, core:
             "Get the status of an install job or a package: installing, installed, failed or not_installed.";
         "sandbox_package_list", "List packages", READS, list:
             "List the packages installed in a sandbox, with their versions.";
@@ -40,15 +41,21 @@ struct InstallArguments {
     /// With versions as the manager writes them, such as requests>=2
     packages: Option<Vec<String>>,
     /// The same for one
+    #[schemars(extend("x-full-only" = true))]
     package: Option<String>,
     /// Default pip
     #[schemars(with = "Option<Native<PackageManager>>")]
     manager: Option<PackageManager>,
-    /// Seconds to wait for the end; default 5, at most 300
-    #[schemars(range(min = 0))]
-    wait: Option<f64>,
+    /// For pip
+    requirements_file: Option<String>,
+    /// Of the project, for npm
+    cwd: Option<String>,
+    /// Wait for the end; default 3000, at most 300000
+    wait_ms: Option<u64>,
+    #[schemars(extend("x-full-only" = true))]
     #[schemars(range(min = 1))]
     timeout_ms: Option<u64>,
+    #[schemars(extend("x-full-only" = true))]
     /// The same again returns the same job
     request_id: Option<String>,
 }
@@ -63,9 +70,8 @@ struct StatusArguments {
     /// Default whichever has it
     #[schemars(with = "Option<Native<PackageManager>>")]
     manager: Option<PackageManager>,
-    /// Seconds to wait for a job; default 5, at most 300
-    #[schemars(range(min = 0))]
-    wait: Option<f64>,
+    /// Wait for a job; default 3000, at most 300000
+    wait_ms: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -96,7 +102,7 @@ struct PackageResult {
     job_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// The last lines of the log.
+    /// The last lines of the log of one that failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     log: Vec<String>,
@@ -116,7 +122,7 @@ impl From<PackageJob> for PackageResult {
             installed: job.installed,
             job_id: Some(job.id.to_string()),
             message: job.message,
-            log: job.log,
+            log: if job.state == PackageState::Failed { job.log } else { Vec::new() },
             exec_session_id: job.exec.map(|exec| exec.to_string()),
             duration_ms: job.duration_ms,
         }
@@ -125,12 +131,14 @@ impl From<PackageJob> for PackageResult {
 
 async fn install(call: Call, arguments: InstallArguments) -> ToolResult<PackageResult> {
     let which = call.sandbox(&arguments.name)?;
-    let wait = patience(arguments.wait)?;
+    let wait = patience(arguments.wait_ms);
     let mut packages = arguments.packages.unwrap_or_default();
     packages.extend(arguments.package);
     let spec = PackageSpec {
         manager: arguments.manager.unwrap_or_default(),
         packages,
+        requirements_file: arguments.requirements_file,
+        cwd: arguments.cwd,
         timeout: arguments.timeout_ms.map(Duration::from_millis),
         request_id: arguments.request_id.map(|id| id.parse()).transpose().map_err(Error::from)?,
     };
@@ -142,7 +150,7 @@ async fn install(call: Call, arguments: InstallArguments) -> ToolResult<PackageR
 
 async fn status(call: Call, arguments: StatusArguments) -> ToolResult<PackageResult> {
     let which = call.sandbox(&arguments.name)?;
-    let wait = patience(arguments.wait)?;
+    let wait = patience(arguments.wait_ms);
     let (engine, who, name) = (call.engine(), &call.who, &arguments.name);
     if let Some(id) = &arguments.job_id {
         let id: PackageJobId = id.parse().map_err(|_malformed| {
@@ -227,13 +235,8 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<ListResult> {
     Ok(if is_cut { answer.warn(warning) } else { answer })
 }
 
-fn patience(seconds: Option<f64>) -> Result<Duration, Failure> {
-    let Some(seconds) = seconds else { return Ok(DEFAULT_WAIT) };
-    let wait = Duration::try_from_secs_f64(seconds).map_err(|error| {
-        Failure::invalid(format!("wait: {seconds} seconds is not a valid time: {error}"))
-            .with_hint("Give seconds, such as 30.")
-    })?;
-    Ok(wait.min(MAX_WAIT))
+fn patience(millis: Option<u64>) -> Duration {
+    millis.map_or(DEFAULT_WAIT, Duration::from_millis).min(MAX_WAIT)
 }
 
 /// Stays with a job until it ended or the time is up. The job goes on when the caller goes away.
@@ -283,7 +286,7 @@ fn refused(error: Error) -> Failure {
     Failure::from(error)
         .or_hint(
             ErrorKind::InvalidRequest,
-            "Give package names, with or without versions, such as [\"numpy\", \"requests>=2\"].",
+            "Give packages such as [\"numpy\", \"requests>=2\"], a requirementsFile for pip, or the cwd of a project for npm.",
         )
         .or_hint(
             ErrorKind::Unsupported,

@@ -17,7 +17,7 @@ impl PackageGateway for NoIndex {
         Ok(())
     }
 
-    fn serve(&self, _: PortStream, _: PackageManager, _: &SandboxId) -> BoxFuture<'static, ()> {
+    fn serve(&self, _: PortStream, _: Option<PackageManager>, _: &SandboxId) -> BoxFuture<'static, ()> {
         std::future::ready(()).boxed()
     }
 
@@ -37,7 +37,8 @@ async fn with_npm(script: &str) -> Client {
 }
 
 async fn install(client: &Client, wait: u64) -> Value {
-    let arguments = json!({ "name": "box", "packages": ["left-pad"], "manager": "npm", "wait": wait });
+    let arguments =
+        json!({ "name": "box", "packages": ["left-pad"], "manager": "npm", "waitMs": wait * 1000 });
     client.ask("sandbox_package_install", arguments).await
 }
 
@@ -113,4 +114,37 @@ async fn bad_requests_name_the_next_call() {
         .error("sandbox_package_install", json!({ "name": "box", "package": "x" }), "wrong_state")
         .await;
     assert!(error["hint"].as_str().unwrap().contains("sandbox_start"), "{error:#}");
+}
+
+#[tokio::test]
+async fn npm_installs_where_the_project_is_and_only_a_failure_has_a_log() {
+    let answer = r#"echo '{"dependencies":{"a":{"version":"1"}}}'"#;
+    let client = with_npm(&format!("pwd >>/tmp/places\n[ -e package.json ] || exit 1\n{answer}")).await;
+    let write = json!({ "name": "box", "path": "/srv/app/package.json", "content": "{}" });
+    client.data("sandbox_fs_write", write).await;
+    let install = json!({ "name": "box", "manager": "npm", "cwd": "/srv/app", "waitMs": 60_000 });
+    let done = client.data("sandbox_package_install", install).await;
+    assert_eq!(
+        (&done["state"], &done["installed"][0]["name"], done.get("log")),
+        (&json!("installed"), &json!("a"), None),
+        "{done:#}"
+    );
+    let places = json!({ "name": "box", "path": "/tmp/places" });
+    assert_eq!(
+        client.data("sandbox_fs_read", places).await["content"].as_str().unwrap().lines().next(),
+        Some("/srv/app")
+    );
+    let failed = json!({ "name": "box", "manager": "npm", "package": "a", "waitMs": 60_000 });
+    let failed = client.data("sandbox_package_install", failed).await;
+    assert_eq!(failed["state"], "failed", "{failed:#}");
+    for wrong in [
+        json!({ "manager": "npm" }),
+        json!({ "manager": "apt", "requirementsFile": "r.txt" }),
+        json!({ "requirementsFile": "-r x" }),
+    ] {
+        let mut arguments = wrong;
+        arguments["name"] = json!("box");
+        let error = client.error("sandbox_package_install", arguments, "invalid_request").await;
+        assert!(error["hint"].as_str().unwrap().contains("requirementsFile"), "{error:#}");
+    }
 }

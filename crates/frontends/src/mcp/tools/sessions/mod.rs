@@ -7,6 +7,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
+mod until;
 
 use std::time::Duration;
 
@@ -18,8 +19,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 pub(crate) use self::table::Sessions;
+use self::{poll::PollArguments, until::Until};
 use super::exec::{
-    ExecFields, Launched, SIGKILL, STOP_WARNING, byte_stream, bytes_of, default_shell, launch,
+    ExecFields, Launched, Prepared, Reader, SIGKILL, STOP_WARNING, byte_stream, bytes_of, launch,
     line_as_program, stop_in_background,
 };
 use crate::mcp::{Answer, Call, Failure, Nullable, Tool, ToolResult};
@@ -37,10 +39,10 @@ pub(super) fn tools() -> Vec<Tool> {
         "sandbox_exec_start", "Start exec session", ADDS, start, core:
             "Start a long-running or interactive command. Read it with sandbox_exec_poll.";
         "sandbox_exec_poll", "Poll exec session", READS, poll::poll, core:
-            "Read events of an exec session from a cursor; waitMs waits for new ones.";
-        "sandbox_exec_write_stdin", "Write exec stdin", ADDS, write_stdin:
-            "Write text or base64 bytes to the stdin of an exec session, and close it if asked.";
-        "sandbox_exec_signal", "Signal exec session", DESTROYS_MORE, signal:
+            "Read events of an exec session from a cursor; waits for new ones with waitMs, or until something.";
+        "sandbox_exec_write_stdin", "Write exec stdin", ADDS, write_stdin, core:
+            "Write text or base64 bytes to the stdin of an exec session; with waitMs or until, also return what follows.";
+        "sandbox_exec_signal", "Signal exec session", DESTROYS_MORE, signal, core:
             "Send a signal to the processes of an exec session.";
         // Not as in the original, which only forgets its handle: here the processes end.
         "sandbox_exec_close", "Close exec session", DESTROYS, close:
@@ -102,8 +104,8 @@ struct StartArguments {
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Started {
-    exec_session_id: String,
+pub(crate) struct Started {
+    pub(crate) exec_session_id: String,
     sandbox: String,
     stop_sandbox_on_exit: Nullable<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,20 +114,21 @@ struct Started {
 
 async fn start(call: Call, arguments: StartArguments) -> ToolResult<Started> {
     let StartArguments { fields, args, shell, close_stdin } = arguments;
-    let shell = match shell.unwrap_or(false) {
-        true => Some(default_shell(&call, &fields.name).await),
-        false => None,
-    };
-    let argv = |command: String| {
-        let through_shell = shell.map(|shell| [shell, "-c".to_owned()]);
-        through_shell.into_iter().flatten().chain([command]).chain(args.unwrap_or_default()).collect()
+    let reader = match shell {
+        Some(true) => Reader::DefaultShell,
+        Some(false) => Reader::Program,
+        None => Reader::of(&fields.command, args.as_ref()),
     };
     // A session may run as long as it likes.
-    let mut prepared = fields.prepare(argv, None)?;
-    let closes_stdin = close_stdin.unwrap_or(false);
+    let prepared = fields.prepare(args.unwrap_or_default(), &reader, None)?;
+    begin(&call, prepared, close_stdin.unwrap_or(false)).await
+}
+
+/// Starts a session.
+pub(crate) async fn begin(call: &Call, mut prepared: Prepared, closes_stdin: bool) -> ToolResult<Started> {
     let is_open = !closes_stdin || prepared.spec.terminal.is_some();
     prepared.spec.stdin |= is_open;
-    let launched = launch(&call, &prepared).await?;
+    let launched = launch(call, &prepared).await?;
     let input = match prepared.stdin.take() {
         Some(_)
             if prepared.spec.request_id.is_some()
@@ -138,13 +141,13 @@ async fn start(call: Call, arguments: StartArguments) -> ToolResult<Started> {
         input => input,
     };
     if !closes_stdin {
-        Sessions::watch(&call, &launched.which, &launched.exec.id);
+        Sessions::watch(call, &launched.which, &launched.exec.id);
     }
     if let Some(bytes) = input {
-        write_first(&call, &launched, bytes, closes_stdin).await;
+        write_first(call, &launched, bytes, closes_stdin).await;
     }
     if launched.stop_after.is_some() {
-        stop_when_over(&call, &launched);
+        stop_when_over(call, &launched);
     }
     let program = prepared.spec.command.first();
     let line = program.and_then(|program| line_as_program(program, launched.exec.outcome.as_ref()));
@@ -196,6 +199,13 @@ struct WriteArguments {
     data: Option<String>,
     data_base64: Option<String>,
     close: Option<bool>,
+    /// Then wait for output, as in sandbox_exec_poll
+    #[schemars(range(max = 60_000))]
+    wait_ms: Option<u64>,
+    /// The same until exit, output, or this text
+    until: Option<String>,
+    #[schemars(range(min = 1), extend("x-full-only" = true))]
+    max_bytes: Option<u64>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -204,16 +214,26 @@ struct Written {
     exec_session_id: String,
     written: u64,
     stdin_closed: bool,
+    /// As from sandbox_exec_poll
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    output: Option<poll::Polled>,
 }
 
 async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Written> {
-    let bytes = bytes_of("data", arguments.data, "dataBase64", arguments.data_base64)?.unwrap_or_default();
+    let WriteArguments { data, data_base64, .. } = &arguments;
+    let bytes = bytes_of("data", data.clone(), "dataBase64", data_base64.clone())?.unwrap_or_default();
     let close = arguments.close.unwrap_or(false);
     if bytes.is_empty() && !close {
         return Err(Failure::invalid("nothing to write: data is empty")
             .with_hint("Give data or dataBase64, or close: true to end stdin."));
     }
+    if let Some(until) = &arguments.until {
+        Until::new(until)?;
+    }
     let target = Target::find(&call, &arguments.exec_session_id).await?;
+    let is_followed = arguments.wait_ms.is_some() || arguments.until.is_some();
+    let before = if is_followed { target.view(&call).await?.last_entry } else { 0 };
     // Writing may take long, and the session must not be swept meanwhile.
     call.mcp.sessions().touch(&target.exec);
     let write = call.engine().exec_stdin(&call.who, &target.which, &target.exec, byte_stream(bytes), close);
@@ -235,7 +255,20 @@ async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Writte
     if close {
         call.mcp.sessions().forget(&target.exec);
     }
-    Ok(Answer::new(Written { exec_session_id: target.exec.to_string(), written, stdin_closed: close }))
+    let exec_session_id = target.exec.to_string();
+    let done = Written { exec_session_id, written, stdin_closed: close, output: None };
+    if !is_followed {
+        return Ok(Answer::new(done));
+    }
+    let WriteArguments { wait_ms, until, max_bytes, .. } = arguments;
+    let follow = PollArguments::after(&target.exec, before, wait_ms, until, max_bytes);
+    Ok(match poll::poll_target(&call, &target, &follow).await {
+        Ok(Answer { data, warnings, truncated, parts }) => {
+            Answer { data: Written { output: Some(data), ..done }, warnings, truncated, parts }
+        }
+        // Written all the same, and must not be written again.
+        Err(failure) => Answer::new(done).warn(format!("Its output could not be read: {}.", failure.message)),
+    })
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

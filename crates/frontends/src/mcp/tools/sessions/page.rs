@@ -260,7 +260,15 @@ impl Page {
         }
         self.n_bytes += n_bytes;
         self.cursor = step.through;
-        self.events.push(Numbered { index, event });
+        match (self.events.last_mut().map(|last| &mut last.event), &event.data) {
+            // A reader wants the text, not the pieces in which it was written.
+            (Some(Event { kind, data: Some(text), .. }), Some(more))
+                if self.encoding == Encoding::Utf8 && *kind == event.kind =>
+            {
+                text.push_str(more);
+            }
+            _ => self.events.push(Numbered { index, event }),
+        }
         true
     }
 

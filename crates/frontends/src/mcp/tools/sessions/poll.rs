@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::{Entry, EntryBody, ExecView, Follow, OutputStream};
 use futures_util::{FutureExt, StreamExt, stream::BoxStream};
 use jiff::Timestamp;
-use sandbox::{ExecOutcome, Result};
+use sandbox::{ExecId, ExecOutcome, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
@@ -14,6 +14,7 @@ use super::{
     Target,
     page::{Edges, Encoding, Numbered, Page, Shows, Step, begin_of_open_character},
     text::n_continuing,
+    until::Until,
 };
 use crate::code::FileLink;
 use crate::links::ChangedFiles;
@@ -22,6 +23,10 @@ use crate::mcp::{Answer, Call, Nullable, ToolResult, tools::telling::while_waiti
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
 const MAX_WAIT_MS: u64 = 60_000;
+/// How long a poll waits for what `until` names unless it says otherwise: less than any client waits for an answer.
+const DEFAULT_UNTIL_MS: u64 = 4000;
+/// Ledger entries that one answer joins at most.
+const MAX_ENTRIES: usize = 16_384;
 /// Entries looked at, before and behind what is returned, for the other parts of a character that is cut in pieces.
 const MAX_LOOK: u64 = 64;
 /// Entries before the end of an exec in which its files are told: theirs, and that of a cell's state.
@@ -45,7 +50,28 @@ pub(super) struct PollArguments {
     /// Wait up to this long for events
     #[schemars(range(max = 60_000))]
     wait_ms: Option<u64>,
+    /// Wait for exit, output, or this text in the output (waitMs default 4000)
+    until: Option<String>,
     encoding: Option<Encoding>,
+}
+
+impl PollArguments {
+    /// What follows entry `cursor` of a session.
+    pub(super) fn after(
+        exec: &ExecId,
+        cursor: u64,
+        wait_ms: Option<u64>,
+        until: Option<String>,
+        max_bytes: Option<u64>,
+    ) -> Self {
+        let (exec_session_id, cursor) = (exec.to_string(), Some(cursor));
+        Self { exec_session_id, cursor, limit: None, max_bytes, wait_ms, until, encoding: None }
+    }
+
+    fn wait(&self) -> Duration {
+        let default = if self.until.is_some() { DEFAULT_UNTIL_MS } else { 0 };
+        Duration::from_millis(self.wait_ms.unwrap_or(default).min(MAX_WAIT_MS))
+    }
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -53,6 +79,9 @@ pub(super) struct PollArguments {
 pub(super) struct Polled {
     events: Vec<Numbered>,
     next_cursor: u64,
+    /// What until names has come
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reached: Option<bool>,
     done: bool,
     exit_status: Nullable<ExitStatus>,
     error: Nullable<String>,
@@ -83,10 +112,18 @@ impl From<&ExecOutcome> for ExitStatus {
 
 pub(super) async fn poll(call: Call, arguments: PollArguments) -> ToolResult<Polled> {
     let target = Target::find(&call, &arguments.exec_session_id).await?;
+    poll_target(&call, &target, &arguments).await
+}
+
+pub(super) async fn poll_target(
+    call: &Call,
+    target: &Target,
+    arguments: &PollArguments,
+) -> ToolResult<Polled> {
+    let until = arguments.until.as_deref().map(Until::new).transpose()?;
     call.mcp.sessions().touch(&target.exec);
-    let wait = Duration::from_millis(arguments.wait_ms.unwrap_or(0).min(MAX_WAIT_MS));
-    let poll = Poll::begin(&call, &target, &arguments).await?;
-    let polled = while_waiting(&call, Some(wait), poll.run(&call)).await;
+    let poll = Poll::begin(call, target, arguments, until).await?;
+    let polled = while_waiting(call, Some(arguments.wait()), poll.run(call)).await;
     call.mcp.sessions().touch(&target.exec);
     polled
 }
@@ -98,7 +135,9 @@ struct Poll<'a> {
     cursor: u64,
     limit: usize,
     max_bytes: usize,
-    until: Instant,
+    deadline: Instant,
+    /// What is waited for; absent: anything.
+    until: Option<Until>,
     view: ExecView,
     items: BoxStream<'static, Result<Entry>>,
     /// What was read and is to be shown, as far as it fits.
@@ -115,20 +154,25 @@ struct Poll<'a> {
 }
 
 impl<'a> Poll<'a> {
-    async fn begin(call: &Call, target: &'a Target, arguments: &PollArguments) -> Result<Self> {
+    async fn begin(
+        call: &Call,
+        target: &'a Target,
+        arguments: &PollArguments,
+        until: Option<Until>,
+    ) -> Result<Self> {
         let (engine, who, which, exec) = (call.engine(), &call.who, &target.which, &target.exec);
         let cursor = arguments.cursor.unwrap_or(0);
         // Looked at before reading: an end that is known here stands in the ledger.
         let view = engine.exec_view(who, which, exec).await?;
         let items = engine.exec_entries(who, which, exec, cursor.saturating_add(1), Follow::Yes).await?;
-        let wait_ms = arguments.wait_ms.unwrap_or(0).min(MAX_WAIT_MS);
         Ok(Self {
             target,
             encoding: arguments.encoding.unwrap_or_default(),
             cursor,
             limit: arguments.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT) as usize,
             max_bytes: call.max_bytes(arguments.max_bytes),
-            until: Instant::now() + Duration::from_millis(wait_ms),
+            deadline: Instant::now() + arguments.wait(),
+            until,
             view,
             items,
             steps: Vec::new(),
@@ -146,10 +190,12 @@ impl<'a> Poll<'a> {
             let is_full = self.take_what_is_there();
             let (n_ready, held) = self.n_ready();
             // Of one that has ended, nothing more is waited for.
-            let has_news = self.steps[..n_ready].iter().any(|step| !matches!(step.shows, Shows::Nothing));
-            let is_enough = is_full || self.is_over || has_news || self.view.outcome.is_some();
-            let until = held.map_or(self.until, |until| until.min(self.until));
-            if is_enough || Instant::now() >= until || call.cancelled.is_cancelled() {
+            let is_enough =
+                is_full || self.is_over || self.is_reached(n_ready) || self.view.outcome.is_some();
+            let is_late = Instant::now() >= self.deadline || call.cancelled.is_cancelled();
+            // A held piece is shown without the rest of its character once that is late.
+            let until = held.map_or(self.deadline, |until| until.min(self.deadline));
+            if is_enough || is_late {
                 self.held_none = n_ready == self.steps.len();
                 self.steps.truncate(n_ready);
                 return self.answer(call).await;
@@ -159,6 +205,17 @@ impl<'a> Poll<'a> {
                 () = sleep_until(until) => {}
                 () = call.cancelled.cancelled() => {}
             }
+        }
+    }
+
+    /// Whether what the caller waits for is among the steps that can be shown.
+    fn is_reached(&self, n_ready: usize) -> bool {
+        let ready = &self.steps[..n_ready];
+        match &self.until {
+            None => ready.iter().any(|step| !matches!(step.shows, Shows::Nothing)),
+            // The end is waited for in any case; a text may be in a piece that is held back.
+            Some(Until::Text(_)) if n_ready < self.steps.len() => false,
+            Some(until) => until.is_reached(ready) || Until::Exit.is_reached(ready),
         }
     }
 
@@ -178,16 +235,19 @@ impl<'a> Poll<'a> {
     }
 
     fn is_full(&self) -> bool {
-        self.n_events >= self.limit || self.n_bytes >= self.max_bytes
+        self.n_events >= self.limit || self.n_bytes >= self.max_bytes || self.steps.len() >= MAX_ENTRIES
     }
 
     fn take(&mut self, item: Option<Result<Entry>>) {
         match item {
             Some(Ok(item)) => {
                 let step = Step::from(item);
-                self.n_events += usize::from(!matches!(step.shows, Shows::Nothing));
-                if let Shows::Output(_, data) = &step.shows {
+                self.n_events += usize::from(self.is_new_event(&step));
+                if let Shows::Output(stream, data) = &step.shows {
                     self.n_bytes += data.len();
+                    if let Some(until) = &mut self.until {
+                        until.push(*stream, data);
+                    }
                 }
                 match (self.steps.last_mut(), &step.shows) {
                     // However much is written to it meanwhile.
@@ -200,6 +260,18 @@ impl<'a> Poll<'a> {
             // Told, and what is behind the damage is read on.
             Some(Err(error)) => self.error = Some(error.to_string()),
             None => self.is_over = true,
+        }
+    }
+
+    /// Whether a step begins another event: text is joined with text of the same stream right before it.
+    fn is_new_event(&self, step: &Step) -> bool {
+        let last = self.steps.iter().rev().find(|step| !matches!(step.shows, Shows::Nothing));
+        match (&step.shows, last.map(|last| &last.shows)) {
+            (Shows::Nothing, _) => false,
+            (Shows::Output(stream, _), Some(Shows::Output(last, _))) => {
+                self.encoding == Encoding::Base64 || stream != last
+            }
+            _ => true,
         }
     }
 
@@ -271,6 +343,7 @@ impl<'a> Poll<'a> {
         let polled = Polled {
             events: page.events,
             next_cursor: page.cursor,
+            reached: self.until.as_ref().map(|until| until.is_reached(&self.steps[..n_shown])),
             done: outcome.is_some(),
             exit_status: Nullable(outcome.as_ref().map(ExitStatus::from)),
             error: Nullable(error),

@@ -389,3 +389,41 @@ async fn a_session_outlives_the_daemon_and_belongs_to_its_namespace() {
     client.error("sandbox_exec_poll", json!({ "execSessionId": "../../etc" }), "not_found").await;
     client.error("sandbox_exec_close", json!({ "execSessionId": session }), "not_found").await;
 }
+
+#[tokio::test]
+async fn a_poll_waits_for_what_it_names() {
+    let client = client_with_box().await;
+    let script = "read x; printf a; printf b; read x; echo ready; read x; exit 3";
+    let shell = json!({ "command": "/bin/sh", "args": ["-c", script] });
+    let session = start(&client, shell).await;
+    let begun = client.begun(&session).await;
+    // Without anything to come it says so, and does not wait for ever.
+    let polled = poll(&client, &session, json!({ "cursor": begun, "until": "output", "waitMs": 1 })).await;
+    assert_eq!((&polled["reached"], &polled["events"]), (&json!(false), &json!([])), "{polled:#}");
+    let write =
+        |until: &str| json!({ "execSessionId": session, "data": "\n", "until": until, "waitMs": 60_000 });
+    let written = client.data("sandbox_exec_write_stdin", write("ab")).await;
+    let output = &written["output"];
+    // However many pieces it came in, it is one text.
+    assert_eq!(output["events"][0]["event"]["data"], "ab", "{written:#}");
+    assert_eq!(
+        (&output["reached"], &output["done"], &written["written"]),
+        (&json!(true), &json!(false), &json!(1))
+    );
+    let written = client.data("sandbox_exec_write_stdin", write("ready")).await;
+    assert_eq!(written["output"]["events"][0]["event"]["data"], "ready\n", "{written:#}");
+    let written = client.data("sandbox_exec_write_stdin", write("exit")).await;
+    let output = &written["output"];
+    assert_eq!((&output["done"], &output["exitStatus"]["code"]), (&json!(true), &json!(3)), "{written:#}");
+    let all = poll(&client, &session, json!({ "until": "exit" })).await;
+    assert_eq!(
+        (&all["reached"], &all["events"][1]["event"]["data"]),
+        (&json!(true), &json!("abready\n")),
+        "{all:#}"
+    );
+    // A text that was never printed is not reached by the end.
+    let never = poll(&client, &session, json!({ "until": "never", "waitMs": 60_000 })).await;
+    assert_eq!((&never["reached"], &never["done"]), (&json!(false), &json!(true)));
+    let empty = json!({ "execSessionId": session, "until": "" });
+    client.error("sandbox_exec_poll", empty, "invalid_request").await;
+}

@@ -21,6 +21,7 @@ pub(super) struct CreateArguments {
     /// Default: generated from the sandbox's name
     name: Option<String>,
     /// Running or stopped
+    #[schemars(extend("x-required" = true))]
     from_sandbox: Option<String>,
     /// The same as fromSandbox, for older clients
     #[schemars(extend("x-full-only" = true))]

@@ -10,8 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::waiting;
 use crate::mcp::{Answer, Call, ToolResult, tools::select::Status};
 
-/// What `since` says for the image.
+/// Changes in one answer when the caller does not say: about as long as other answers may be.
+const DEFAULT_CHANGES: usize = 200;
+/// What `since` says for the image, and for the files that the sandbox began with.
 const IMAGE: &str = "image";
+const START: &str = "start";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -25,12 +28,16 @@ pub(super) struct ForkArguments {
     names: Option<Vec<String>>,
     /// With count: prefix-1, prefix-2, …
     name_prefix: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     /// Beside those of the source
     env: Option<BTreeMap<String, String>>,
+    #[schemars(extend("x-full-only" = true))]
     labels: Option<BTreeMap<String, String>>,
+    #[schemars(extend("x-full-only" = true))]
     /// Seconds until they expire; default as the source
     #[schemars(range(min = 1))]
     max_duration: Option<u64>,
+    #[schemars(extend("x-full-only" = true))]
     /// Seconds without work until they expire
     #[schemars(range(min = 1))]
     idle_timeout: Option<u64>,
@@ -85,7 +92,7 @@ pub(super) async fn fork(call: Call, arguments: ForkArguments) -> ToolResult<For
 #[serde(rename_all = "camelCase")]
 pub(super) struct DiffArguments {
     name: String,
-    /// image (default), or a snapshot on the same image
+    /// image (default), start (what it was created from), a snapshot, or the sandbox it was forked from
     since: Option<String>,
     /// Only changes below this path
     path: Option<String>,
@@ -151,13 +158,14 @@ pub(super) async fn diff(call: Call, arguments: DiffArguments) -> ToolResult<Dif
     let which = call.sandbox(&arguments.name)?;
     let since = match arguments.since.as_deref() {
         None | Some(IMAGE) => Since::Image,
+        Some(START) => Since::Start,
         Some(snapshot) => Since::Snapshot(snapshot.to_owned()),
     };
     let spec = DiffSpec {
         since,
         under: arguments.path,
         patch: arguments.patch.unwrap_or(false),
-        max_changes: Some(arguments.limit.unwrap_or(1000)),
+        max_changes: Some(arguments.limit.unwrap_or(DEFAULT_CHANGES)),
         max_patch_bytes: Some(call.max_bytes(arguments.max_bytes)),
     };
     let report = waiting(&call, call.engine().diff_sandbox(&call.who, &which, spec)).await?;

@@ -58,12 +58,13 @@ fn archiving() -> Vec<Tool> {
 
 fn using() -> Vec<Tool> {
     tools! { Snapshots;
-        "sandbox_restore", "Restore sandbox", ADDS, restore::restore:
-            "Create a sandbox from a snapshot: its files, environment, user and limits. Nothing is copied.";
-        "sandbox_fork", "Fork sandbox", ADDS, fork::fork:
+        // With replace it removes a sandbox.
+        "sandbox_restore", "Restore sandbox", DESTROYS_MORE, restore::restore:
+            "Create a sandbox from a snapshot, or with replace return an existing one to it. Nothing is copied.";
+        "sandbox_fork", "Fork sandbox", ADDS, fork::fork, core:
             "Create one or more copies of a running or stopped sandbox with its current files. All or none.";
         "sandbox_diff", "Show sandbox changes", READS, fork::diff:
-            "List the files that a sandbox changed since its image or a snapshot; optionally as a patch.";
+            "List the files that a sandbox changed since its image, a snapshot or its fork; optionally as a patch.";
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct RestoreArguments {
     /// Snapshots have files only
     #[schemars(extend("x-full-only" = true))]
     disk_only: Option<bool>,
+    /// Give these files to a sandbox that has the name: it stops, keeps its settings, and loses its other files
+    replace: Option<bool>,
     /// Default the user of its source
     user: Option<String>,
     #[schemars(extend("x-full-only" = true))]
@@ -80,8 +82,8 @@ pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResu
     if arguments.ports.is_some_and(|all| !all.is_empty()) {
         return unsupported(
             "ports",
-            "sandboxes here have no network of their own",
-            "Omit ports and call sandbox_ports to see what listens inside.",
+            "a restored sandbox has no ports of the host at first",
+            "Omit ports, and call sandbox_ports with expose.hostPort afterwards.",
         );
     }
     if arguments.forked == Some(true) {
@@ -113,9 +115,16 @@ pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResu
         namespace: call.namespace.clone().unwrap_or_else(|| call.who.home_namespace()),
         user: arguments.user,
         mounts,
+        replace: arguments.replace.unwrap_or(false),
         ..RestoreSpec::default()
     };
     let restored = waiting(&call, call.engine().restore_snapshot(&call.who, &which, spec)).await;
+    let restored = restored.map_err(|failure| {
+        failure.or_hint(
+            ErrorKind::AlreadyExists,
+            "Choose another name (sandbox_list shows what uses it), or set replace: true to replace that sandbox.",
+        )
+    });
     let view = restored.map_err(|failure| match &loaded {
         // It stays; whoever asked has to know.
         Some(loaded) => failure.with_details(json!({ "loaded": loaded })),

@@ -248,3 +248,59 @@ async fn archives_go_where_the_policy_allows() {
     let elsewhere = json!({ "name": "x", "fromSandbox": "dev", "destDir": "/tmp" });
     assert_eq!(world.refused("snapshot_create", elsewhere).await["code"], "unsupported");
 }
+
+#[tokio::test]
+async fn a_sandbox_returns_to_a_snapshot_and_keeps_its_settings() {
+    let Some(world) = World::new().await else { return };
+    let create = json!({ "name": "lab", "env": { "KEPT": "yes" }, "labels": { "team": "red" } });
+    world.data("sandbox_create", create).await;
+    world.write("lab", "before").await;
+    world.data("snapshot_create", json!({ "name": "ready", "sandbox": "lab" })).await;
+    world.write("lab", "after").await;
+    let restore = json!({ "name": "lab", "snapshot": "ready" });
+    let error = world.refused("sandbox_restore", restore).await;
+    assert_eq!(error["code"], "already_exists");
+    assert!(error["hint"].as_str().unwrap().contains("replace: true"), "{error:#}");
+    assert_eq!(world.read("lab").await, "after");
+    // A failure leaves the old one as it was.
+    let missing = json!({ "name": "lab", "snapshot": "nothing", "replace": true });
+    assert_eq!(world.refused("sandbox_restore", missing).await["code"], "not_found");
+    assert_eq!(world.read("lab").await, "after");
+    let replace = json!({ "name": "lab", "snapshot": "ready", "replace": true });
+    world.data("sandbox_restore", replace.clone()).await;
+    assert_eq!(world.read("lab").await, "before");
+    let shell = json!({ "name": "lab", "command": "printf %s \"$KEPT\"" });
+    assert_eq!(world.data("sandbox_shell", shell).await["stdout"], "yes");
+    // Only one is left, and where there is none, one is made.
+    let listed = world.data("sandbox_list", json!({ "status": "all" })).await;
+    assert!(!listed.to_string().contains("replaced"), "{listed:#}");
+    world.data("sandbox_remove", json!({ "name": "lab", "force": true })).await;
+    world.data("sandbox_restore", replace).await;
+    assert_eq!(world.read("lab").await, "before");
+}
+
+#[tokio::test]
+async fn a_fork_is_compared_with_its_source() {
+    let Some(world) = World::new().await else { return };
+    world.data("sandbox_fork", json!({ "name": "dev", "names": ["try"] })).await;
+    let write = json!({ "name": "try", "path": "/root/new", "content": "x" });
+    world.data("sandbox_fs_write", write).await;
+    for since in ["dev", "start"] {
+        let diff =
+            world.data("sandbox_diff", json!({ "name": "try", "since": since, "path": "/root" })).await;
+        let changed = diff["changes"].as_array().unwrap().iter().filter(|change| change["kind"] == "file");
+        let paths: Vec<_> = changed.map(|change| change["path"].as_str().unwrap()).collect();
+        assert_eq!(paths, ["/root/new"], "{since}: {diff:#}");
+    }
+    let error = world.refused("sandbox_diff", json!({ "name": "try", "since": "nobody" })).await;
+    assert_eq!(error["code"], "not_found");
+}
+
+#[test]
+fn the_source_of_a_snapshot_is_listed_as_required() {
+    let tool = crate::mcp::testing::native().find("snapshot_create").unwrap();
+    for listed in [&tool.input.full, &tool.input.brief] {
+        assert_eq!(listed["required"], json!(["fromSandbox"]));
+    }
+    assert!(tool.input.checked.get("required").is_none());
+}

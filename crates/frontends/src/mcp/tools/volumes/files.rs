@@ -133,7 +133,7 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<FsEntry>> 
     let (recursive, limit) = (arguments.recursive.unwrap_or(false), arguments.limit.unwrap_or(MAX_LIMIT));
     let path = within(&arguments.path)?;
     let listed = call.engine().list(&call.who, &which, &path, recursive, limit).await;
-    Ok(listed_entries(listed.map_err(explained)?))
+    Ok(listed_entries(&call, "volume_fs", &arguments, listed.map_err(explained)?))
 }
 
 async fn stat(call: Call, arguments: StatArguments) -> ToolResult<FsMeta> {

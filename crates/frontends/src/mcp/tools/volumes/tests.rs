@@ -155,7 +155,7 @@ async fn what_is_moved_replaces_files_and_finds_its_way_made() {
 }
 
 #[tokio::test]
-async fn a_directory_is_listed_whole_unless_less_is_asked_for() {
+async fn a_directory_is_listed_whole_if_asked() {
     let client = Client::new().await;
     client.data("volume_create", json!({ "name": "v" })).await;
     let which = super::meant(&client.call, "v").unwrap();
@@ -163,8 +163,12 @@ async fn a_directory_is_listed_whole_unless_less_is_asked_for() {
         let path = format!("/d{n}");
         client.call.engine().mkdir(&client.call.who, &which, &path, true, None).await.unwrap();
     }
-    let listed = client.data("volume_fs_list", json!({ "name": "v", "path": "/" })).await;
+    let listed = client.data("volume_fs_list", json!({ "name": "v", "path": "/", "limit": 10_000 })).await;
     assert_eq!(listed.as_array().unwrap().len(), 1100);
+    let envelope = client.ask("volume_fs_list", json!({ "name": "v", "path": "/" })).await;
+    let hint = envelope["truncated"][0]["hint"].as_str().unwrap();
+    let all = json!({ "name": "v", "path": "/", "recursive": false, "limit": 1100 });
+    assert!(hint.contains(&format!("volume_fs_list {all}")), "{hint}");
 }
 
 #[tokio::test]

@@ -11,14 +11,14 @@ use super::{BuildEvent, Builder, label};
 use crate::{Engine, EntryBody, Force, OutputStream, RunOptions, SandboxRef, TextDecoder, error};
 
 /// A sandbox that ends with the instruction it was made for.
-pub(super) struct Place<'a> {
+pub(super) struct InstructionSandbox<'a> {
     builder: &'a Arc<Builder>,
     pub(super) which: SandboxRef,
 }
 
 impl Engine {
     /// Takes away the sandbox of an instruction, whatever it does.
-    async fn end_place(&self, builder: &Builder, which: &SandboxRef) {
+    async fn end_instruction_sandbox(&self, builder: &Builder, which: &SandboxRef) {
         match self.remove_sandbox(&builder.who, which, Force::Yes).await {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 tracing::warn!(%which, error = &error as &dyn std::error::Error, "the sandbox of a build stays");
@@ -28,7 +28,7 @@ impl Engine {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> InstructionSandbox<'a> {
     pub(super) async fn make(builder: &'a Arc<Builder>, image: &::images::Image) -> Result<Self> {
         let image: ImageRef = image.digest.as_str().parse().map_err(|error| {
             Error::new(ErrorKind::Internal, "an image cannot be named by its digest").with_source(error)
@@ -53,7 +53,7 @@ impl<'a> Place<'a> {
             if sender.send(made).is_err()
                 && let Some(which) = which
             {
-                worker.engine.end_place(&worker, &which).await;
+                worker.engine.end_instruction_sandbox(&worker, &which).await;
             }
         });
         let view = made.await.map_err(|_dropped| error::closing())??;
@@ -61,7 +61,7 @@ impl<'a> Place<'a> {
     }
 
     pub(super) async fn end(self) {
-        self.builder.engine.end_place(self.builder, &self.which).await;
+        self.builder.engine.end_instruction_sandbox(self.builder, &self.which).await;
     }
 
     /// Runs a command to its end and passes its output on.
@@ -117,6 +117,6 @@ fn has_members(file: &File) -> Result<bool> {
 /// Takes away all that a build which was broken off has left.
 pub(super) async fn clear(builder: &Arc<Builder>) {
     for which in builder.places() {
-        builder.engine.end_place(builder, &which).await;
+        builder.engine.end_instruction_sandbox(builder, &which).await;
     }
 }

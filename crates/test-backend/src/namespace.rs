@@ -58,14 +58,14 @@ pub(crate) fn wait_for<T: Send>(work: impl Future<Output = T> + Send) -> T {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct TestNamespace {
     /// One of its own where absent.
     home: Option<PathBuf>,
     directories: OnceLock<(TempDir, Directories)>,
     backend: OnceCell<Mutex<Option<Arc<NamespaceBackend>>>>,
 }
 
-impl Place {
+impl TestNamespace {
     pub(crate) fn directories(&self) -> Option<&Directories> {
         self.directories.get().map(|(_, directories)| directories)
     }

@@ -1,0 +1,187 @@
+//! The indexes for plain commands: `pip`, `npm` and `apt` typed in a shell reach the same gateway as an install by a job.
+//!
+//! One port on the sandbox's loopback serves all managers. It is opened in the background with the first command of a
+//! sandbox's life. Managers learn of it from files in `/run`, which is in no layer: a snapshot or an image does not carry
+//! the address elsewhere. The files are the last place where each manager looks, so that whatever the sandbox says itself
+//! wins: its own files, variables and options.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, future::try_join_all, stream};
+use sandbox::{BackendKind, Result, RootfsPlan, SandboxPlan};
+use tokio::{sync::watch, time::timeout};
+
+use super::{PackageGateway, serve};
+use crate::{
+    WriteOptions, build,
+    client::GuestError,
+    core::{Core, until},
+    disk::may_block,
+    error, files,
+    shared::{Life, Shared},
+};
+
+/// The port on a sandbox's loopback that leads to the package indexes.
+pub const PORT: u16 = 17_070;
+/// Beneath a tmpfs of the sandbox.
+const PLACE: &str = "/run/warren/packages";
+/// How long a command that names a package manager waits for the first opening of the port. It starts in any case.
+const READY_WITHIN: Duration = Duration::from_secs(2);
+/// Programs that look for an index as soon as they start.
+const MANAGERS: [&str; 8] = ["pip", "npm", "npx", "apt", "uv", "poetry", "pnpm", "yarn"];
+
+/// Whether the port of one life is open.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// Present once someone began to open it; true when that is done, well or not.
+    settled: OnceLock<watch::Sender<bool>>,
+}
+
+/// The gateway for plain commands of a sandbox. None where the operator wants no packages; in builds, which say
+/// themselves what each step reaches; and without walls, where the files and ports are the host's own.
+fn gateway_of(core: &Core, shared: &Shared) -> Option<Arc<dyn PackageGateway>> {
+    let gateway = core.config.packages.clone()?;
+    let status = shared.status.borrow();
+    let has_walls = status.record.plan.backend != BackendKind::Process;
+    (has_walls && !build::is_of_builds(&status.record.spec)).then_some(gateway)
+}
+
+/// Opens the port unless that was done, waits for it if the command needs it at once, and adds the variables that lead
+/// managers to the files.
+pub(crate) async fn offer(
+    core: &Arc<Core>,
+    shared: &Arc<Shared>,
+    life: &Arc<Life>,
+    is_needed: bool,
+    env: &mut BTreeMap<String, String>,
+) {
+    let Some(gateway) = gateway_of(core, shared) else { return };
+    let settled = life.standing.settled.get_or_init(|| {
+        let settled = watch::Sender::new(false);
+        let task = open(Arc::clone(life), gateway, Arc::clone(shared), settled.clone());
+        let closing = core.closing.clone();
+        core.drivers.spawn(async move { until(&closing, task).await });
+        settled
+    });
+    if is_needed {
+        // The sender is in `life`, so waiting cannot fail.
+        drop(timeout(READY_WITHIN, settled.subscribe().wait_for(|settled| *settled)).await);
+    }
+    tell(env);
+}
+
+/// Whether a part of a command, or code, is likely to ask for packages as soon as it runs.
+pub(crate) fn names_a_manager(words: &str) -> bool {
+    MANAGERS.iter().any(|manager| words.contains(manager))
+}
+
+/// What the sandbox or the caller says stays.
+fn tell(env: &mut BTreeMap<String, String>) {
+    env.entry("npm_config_globalconfig".to_owned()).or_insert_with(|| format!("{PLACE}/npmrc"));
+    env.entry("APT_CONFIG".to_owned()).or_insert_with(|| format!("{PLACE}/apt.conf"));
+    // pip and uv look there for settings of the whole system; the default of this variable is /etc/xdg.
+    let directories = env.entry("XDG_CONFIG_DIRS".to_owned()).or_insert_with(|| "/etc/xdg".to_owned());
+    directories.push(':');
+    directories.push_str(PLACE);
+}
+
+async fn open(
+    life: Arc<Life>,
+    gateway: Arc<dyn PackageGateway>,
+    shared: Arc<Shared>,
+    settled: watch::Sender<bool>,
+) {
+    let opened = async {
+        may_block(|| gateway.open())?;
+        let plan = shared.status.borrow().record.plan.clone();
+        let from_guest = |failed: GuestError| error::from_guest(failed, &shared.label());
+        write(&life, settings(&plan, &*gateway)).await.map_err(from_guest)?;
+        life.client.listen(PORT).await.map_err(from_guest)
+    };
+    let opened = opened.await;
+    settled.send_replace(true);
+    let listener = match opened {
+        Ok(listener) => listener,
+        // Its programs reach no index, as without a gateway; a job reports why it cannot.
+        Err(error) => {
+            tracing::debug!(sandbox = %shared.subject.id, %error, "plain commands reach no package index");
+            return;
+        }
+    };
+    let over = life.over.clone();
+    let serving = serve::serve(life, gateway, None, &shared.subject.id, PORT, Some(listener));
+    over.run_until_cancelled(serving).await;
+}
+
+/// The files, by their paths.
+fn settings(plan: &SandboxPlan, gateway: &dyn PackageGateway) -> Vec<(String, String)> {
+    let address = format!("http://127.0.0.1:{PORT}");
+    let pip = format!(
+        "[global]\nindex-url = {address}/pip/simple/\nbreak-system-packages = true\n\
+         disable-pip-version-check = true\nroot-user-action = ignore\n"
+    );
+    let uv = format!(
+        "[[index]]\nurl = \"{address}/pip/simple/\"\ndefault = true\n\n[pip]\nbreak-system-packages = true\n"
+    );
+    let npm = format!(
+        "registry={address}/npm/\nomit-lockfile-registry-resolved=true\nupdate-notifier=false\naudit=false\nfund=false\n"
+    );
+    let mut files = vec![("pip/pip.conf", pip), ("uv/uv.toml", uv), ("npmrc", npm)];
+    // The sources of an image keep their names, and the gateway is their proxy. Those of the host may need what only the
+    // daemon has, so the gateway's own stand for them.
+    let sources = match plan.rootfs {
+        RootfsPlan::Host => gateway.apt_sources(&address).ok(),
+        _ => None,
+    };
+    let user = "APT::Sandbox::User \"root\";\n";
+    match sources {
+        Some(sources) => {
+            let apt = format!(
+                "{user}Dir::Etc::sourcelist \"/dev/null\";\nDir::Etc::sourceparts \"{PLACE}/apt\";\n\
+                 Acquire::http::Proxy \"DIRECT\";\nAcquire::Languages \"none\";\n"
+            );
+            files.extend([("apt.conf", apt), ("apt/warren.sources", sources)]);
+        }
+        None => files.push(("apt.conf", format!("{user}Acquire::http::Proxy \"{address}\";\n"))),
+    }
+    files.into_iter().map(|(name, text)| (format!("{PLACE}/{name}"), text)).collect()
+}
+
+async fn write(life: &Life, settings: Vec<(String, String)>) -> Result<(), GuestError> {
+    let writes = settings.into_iter().map(|(path, text)| async move {
+        let options = WriteOptions { parents: true, permissions: Some(0o644), ..WriteOptions::default() };
+        let request = files::write_request(&path, options).map_err(GuestError::Source)?;
+        let bytes = stream::iter([Ok(Bytes::from(text))]).boxed();
+        life.client.upload(&request, bytes, Some(READY_WITHIN)).await.map(drop)
+    });
+    try_join_all(writes).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_already_stays() {
+        let own = [("APT_CONFIG", "/own"), ("XDG_CONFIG_DIRS", "/opt/xdg")];
+        let mut env: BTreeMap<String, String> =
+            own.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        tell(&mut env);
+        assert_eq!(env["APT_CONFIG"], "/own");
+        assert_eq!(env["XDG_CONFIG_DIRS"], format!("/opt/xdg:{PLACE}"));
+        assert_eq!(env["npm_config_globalconfig"], format!("{PLACE}/npmrc"));
+    }
+
+    #[test]
+    fn only_commands_that_need_it_wait() {
+        for words in ["pip install six", "python3 -m pip", "sh -c 'cd x && npm ci'", "/usr/bin/apt-get"] {
+            assert!(names_a_manager(words), "{words}");
+        }
+        assert!(!names_a_manager("echo hello") && !names_a_manager("true"));
+    }
+}

@@ -1,0 +1,164 @@
+//! Code: contexts that keep variables, and runs in them.
+
+use axum::{Json, extract::State, response::Response};
+use engine::{ContextSpec, ContextView, SignalScope};
+use sandbox::{CellSpec, ContextName, Error, ErrorKind, ExecSpec, Language, Result, Thing};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    exec_id,
+    follow::{self, Kind},
+    sessions,
+};
+use crate::{
+    code::language,
+    dialects::opensandbox::ask::{Ask, Front, shown},
+    http::{ApiResult, JsonBody, OptionalJson},
+};
+
+const SIGINT: i32 = 2;
+/// What an absent language means.
+const DEFAULT_LANGUAGE: &str = "python";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewContext {
+    language: Option<String>,
+    cwd: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Code {
+    code: String,
+    context: Option<CodeContext>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CodeContext {
+    id: Option<String>,
+    language: Option<String>,
+}
+
+async fn language_of(front: &Front, ask: &Ask, text: Option<&str>) -> Result<Language> {
+    let text = text.filter(|text| !text.is_empty()).unwrap_or(DEFAULT_LANGUAGE);
+    language::named(front.engine(), ask.who(), &ask.which, text).await
+}
+
+pub(super) async fn create_context(
+    State(front): State<Front>,
+    ask: Ask,
+    OptionalJson(asked): OptionalJson<NewContext>,
+) -> ApiResult<Json<Value>> {
+    ask.awake().await?;
+    let language = language_of(&front, &ask, asked.language.as_deref()).await?;
+    if !language.is_stateful() {
+        let message = format!("{language} keeps no variables, so it has no contexts");
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("Run the code without a context id.")
+            .into());
+    }
+    let env = super::environment::with_stored(&front, &ask, Default::default()).await?;
+    let spec = ContextSpec { name: None, language, env, cwd: asked.cwd, user: None };
+    let made = front.engine().create_context(ask.who(), &ask.which, spec).await?;
+    Ok(Json(shape(&made.context)))
+}
+
+pub(super) async fn contexts(State(front): State<Front>, ask: Ask) -> ApiResult<Json<Value>> {
+    let found = of_language(&front, &ask).await?;
+    Ok(Json(Value::Array(found.iter().map(shape).collect())))
+}
+
+pub(super) async fn delete_contexts(State(front): State<Front>, ask: Ask) -> ApiResult<()> {
+    ask.query().required("language")?;
+    for context in of_language(&front, &ask).await? {
+        let name = context.name.parse().map_err(Error::from)?;
+        front.engine().remove_context(ask.who(), &ask.which, &name).await?;
+    }
+    Ok(())
+}
+
+/// Contexts for code, and of one language where that is asked for.
+async fn of_language(front: &Front, ask: &Ask) -> Result<Vec<ContextView>> {
+    let asked = ask.query().only(&["language"])?.one("language")?.filter(|text| !text.is_empty());
+    ask.awake().await?;
+    let wanted = match asked {
+        Some(text) => Some(language_of(front, ask, Some(text)).await?.interpreter()),
+        None => None,
+    };
+    let mut found = front.engine().contexts(ask.who(), &ask.which).await?;
+    found.retain(|context| {
+        !context.name.starts_with(sessions::PREFIX)
+            && wanted.is_none_or(|language| context.language.parse() == Ok(language))
+    });
+    Ok(found)
+}
+
+pub(super) async fn context(State(front): State<Front>, ask: Ask) -> ApiResult<Json<Value>> {
+    ask.awake().await?;
+    let text = ask.caller.parameter("context").to_owned();
+    let (_, view) = known(&front, &ask, &text).await?;
+    Ok(Json(shape(&view)))
+}
+
+pub(super) async fn delete_context(State(front): State<Front>, ask: Ask) -> ApiResult<()> {
+    ask.awake().await?;
+    let text = ask.caller.parameter("context").to_owned();
+    let (name, _) = known(&front, &ask, &text).await?;
+    front.engine().remove_context(ask.who(), &ask.which, &name).await?;
+    Ok(())
+}
+
+async fn known(front: &Front, ask: &Ask, text: &str) -> Result<(ContextName, ContextView)> {
+    let none =
+        || Error::not_found(format!("no context {:?}", shown(text))).about(Thing::Context, shown(text));
+    let name: ContextName = text.parse().map_err(|_malformed| none())?;
+    let all = front.engine().contexts(ask.who(), &ask.which).await?;
+    let found = all.into_iter().find(|context| context.name == name.as_str());
+    found.map(|view| (name, view)).ok_or_else(none)
+}
+
+fn shape(context: &ContextView) -> Value {
+    json!({ "id": context.name, "language": context.language })
+}
+
+pub(super) async fn run(
+    State(front): State<Front>,
+    ask: Ask,
+    JsonBody(asked): JsonBody<Code>,
+) -> ApiResult<Response> {
+    ask.awake().await?;
+    let CodeContext { id, language } = asked.context.unwrap_or_default();
+    let (language, context, n_before) = match id.filter(|id| !id.is_empty()) {
+        Some(id) => {
+            let (name, view) = known(&front, &ask, &id).await?;
+            let language = language.as_deref().unwrap_or(&view.language);
+            (language_of(&front, &ask, Some(language)).await?, Some(name), view.cells)
+        }
+        None => (language_of(&front, &ask, language.as_deref()).await?, None, 0),
+    };
+    let cell = CellSpec { language, context, code: asked.code };
+    let spec = ExecSpec { cell: Some(cell), ..ExecSpec::default() };
+    spec.check().map_err(Error::from)?;
+    let exec = front.engine().exec(ask.who(), &ask.which, spec).await?;
+    if let Some(sandbox::ExecOutcome::NotStarted { reason, message }) = &exec.outcome {
+        let why = (*reason, message.as_str());
+        return Err(language::not_started(front.engine(), ask.who(), &ask.which, language, why, None)
+            .await
+            .into());
+    }
+    let kind = Kind::Code { count: n_before.saturating_add(1) };
+    Ok(follow::follow(front.engine(), ask.who(), &exec, kind).await?)
+}
+
+/// Interrupts a run; its context keeps its variables if it can.
+pub(super) async fn interrupt(State(front): State<Front>, ask: Ask) -> ApiResult<()> {
+    let id = exec_id(ask.query().only(&["id"])?.required("id")?)?;
+    match front.engine().exec_signal(ask.who(), &ask.which, &id, SIGINT, SignalScope::Group).await {
+        // It has ended.
+        Err(error) if error.kind() == ErrorKind::WrongState => Ok(()),
+        sent => Ok(sent?),
+    }
+}

@@ -1,0 +1,112 @@
+//! Shells that keep their state between commands. Each is a Bash context of the sandbox, and its name tells it from those
+//! for code.
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    time::Duration,
+};
+
+use axum::{Json, extract::State, response::Response};
+use engine::ContextSpec;
+use sandbox::{CellSpec, ContextName, Error, ExecSpec, Language, Result, Thing};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::follow::{self, Kind};
+use crate::{
+    dialects::opensandbox::ask::{Ask, Front, shown},
+    http::{ApiResult, JsonBody, OptionalJson},
+};
+
+/// What the name of a session's context begins with.
+pub(super) const PREFIX: &str = "session-";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewSession {
+    cwd: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SessionCommand {
+    command: String,
+    cwd: Option<String>,
+    /// Milliseconds; 0 is no limit.
+    timeout: Option<u64>,
+}
+
+pub(super) async fn create(
+    State(front): State<Front>,
+    ask: Ask,
+    OptionalJson(asked): OptionalJson<NewSession>,
+) -> ApiResult<Json<Value>> {
+    ask.awake().await?;
+    // Unique, not secret: only those who may use the sandbox can use the name.
+    let name = format!("{PREFIX}{:016x}", RandomState::new().hash_one(std::process::id()));
+    let spec = ContextSpec {
+        name: Some(name.parse().map_err(Error::from)?),
+        language: Language::Bash,
+        env: super::environment::with_stored(&front, &ask, Default::default()).await?,
+        cwd: asked.cwd.filter(|cwd| !cwd.is_empty()),
+        user: None,
+    };
+    let made = front.engine().create_context(ask.who(), &ask.which, spec).await?;
+    Ok(Json(json!({ "session_id": made.context.name })))
+}
+
+pub(super) async fn run(
+    State(front): State<Front>,
+    ask: Ask,
+    JsonBody(asked): JsonBody<SessionCommand>,
+) -> ApiResult<Response> {
+    let context = session(&front, &ask).await?;
+    if asked.command.trim().is_empty() {
+        return Err(Error::invalid("the command is empty").into());
+    }
+    let code = match asked.cwd.filter(|cwd| !cwd.is_empty()) {
+        Some(cwd) => format!("cd -- {} || exit 1\n{}", quoted(&cwd), asked.command),
+        None => asked.command,
+    };
+    let spec = ExecSpec {
+        cell: Some(CellSpec { language: Language::Bash, context: Some(context), code }),
+        timeout: asked.timeout.filter(|ms| *ms > 0).map(Duration::from_millis),
+        ..ExecSpec::default()
+    };
+    spec.check().map_err(Error::from)?;
+    let exec = front.engine().exec(ask.who(), &ask.which, spec).await?;
+    Ok(follow::follow(front.engine(), ask.who(), &exec, Kind::Command).await?)
+}
+
+pub(super) async fn delete(State(front): State<Front>, ask: Ask) -> ApiResult<()> {
+    let context = session(&front, &ask).await?;
+    front.engine().remove_context(ask.who(), &ask.which, &context).await?;
+    Ok(())
+}
+
+/// A session that exists: code in a context that does not would make it.
+async fn session(front: &Front, ask: &Ask) -> Result<ContextName> {
+    let text = ask.caller.parameter("session");
+    let none =
+        || Error::not_found(format!("no session {:?}", shown(text))).about(Thing::Context, shown(text));
+    let name: ContextName = text.parse().map_err(|_malformed| none())?;
+    ask.awake().await?;
+    let known = front.engine().contexts(ask.who(), &ask.which).await?;
+    let is_known = text.starts_with(PREFIX) && known.iter().any(|context| context.name == name.as_str());
+    is_known.then_some(name).ok_or_else(none)
+}
+
+/// One word for a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_directory_stays_one_word() {
+        assert_eq!(quoted("/a b/$(x)'y"), r"'/a b/$(x)'\''y'");
+    }
+}

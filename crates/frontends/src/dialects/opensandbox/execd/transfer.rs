@@ -1,0 +1,225 @@
+//! Files in and out, as streams.
+
+use axum::{
+    body::Body,
+    extract::{
+        Multipart, State,
+        multipart::{Field, MultipartError, MultipartRejection},
+    },
+    http::{
+        HeaderMap, StatusCode,
+        header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE},
+    },
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use engine::{ByteStream, WriteOptions};
+use futures_util::{StreamExt, stream};
+use sandbox::{Error, ErrorKind, FileKind, Result, Thing, WriteMode};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use super::{octal, owners};
+use crate::{
+    dialects::opensandbox::ask::{Ask, Front},
+    http::ApiResult,
+    links::{FilePart as Part, Version},
+};
+
+/// Longest description of one file.
+const MAX_METADATA_BYTES: usize = 64 * 1024;
+/// Pieces of a file between the client and the sandbox.
+const QUEUED_PIECES: usize = 4;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metadata {
+    path: String,
+    mode: Option<u32>,
+    owner: Option<String>,
+    group: Option<String>,
+}
+
+/// Pairs of parts: what a file is to be, and its bytes.
+pub(super) async fn upload(
+    State(front): State<Front>,
+    ask: Ask,
+    form: Result<Multipart, MultipartRejection>,
+) -> ApiResult<()> {
+    let mut form = form.map_err(|refused| Error::invalid(refused.body_text()))?;
+    ask.awake().await?;
+    let mut described = None;
+    while let Some(field) = form.next_field().await.map_err(broken)? {
+        match field.name() {
+            Some("metadata") => described = Some(metadata(field).await?),
+            Some("file") => {
+                let Some(metadata) = described.take() else {
+                    return Err(Error::invalid("a file came before its metadata").into());
+                };
+                write(&front, &ask, metadata, field).await?;
+            }
+            _ => return Err(Error::invalid("a part is neither metadata nor file").into()),
+        }
+    }
+    match described {
+        None => Ok(()),
+        Some(Metadata { path, .. }) => {
+            Err(Error::invalid(format!("{path}: no file follows its metadata")).into())
+        }
+    }
+}
+
+async fn metadata(mut field: Field<'_>) -> Result<Metadata> {
+    let mut text = Vec::new();
+    while let Some(piece) = field.chunk().await.map_err(broken)? {
+        text.extend_from_slice(&piece);
+        if text.len() > MAX_METADATA_BYTES {
+            return Err(Error::invalid(format!("metadata of more than {MAX_METADATA_BYTES} bytes")));
+        }
+    }
+    serde_json::from_slice(&text).map_err(|error| Error::invalid(format!("invalid metadata: {error}")))
+}
+
+/// The old file stays until all of the new one is there.
+async fn write(front: &Front, ask: &Ask, metadata: Metadata, mut field: Field<'_>) -> Result<()> {
+    let Metadata { path, mode, owner, group } = metadata;
+    let permissions = mode.map(octal).transpose()?;
+    let options = WriteOptions { mode: WriteMode::Replace, permissions, parents: true };
+    let (sender, receiver) = mpsc::channel(QUEUED_PIECES);
+    let bytes: ByteStream =
+        stream::unfold(receiver, |mut pieces| async { pieces.recv().await.map(|piece| (piece, pieces)) })
+            .boxed();
+    let pump = async move {
+        loop {
+            let piece = match field.chunk().await {
+                Ok(Some(piece)) => Ok(piece),
+                Ok(None) => return,
+                Err(error) => Err(broken(error)),
+            };
+            let is_last = piece.is_err();
+            // Nobody takes more where the write has failed, which says why.
+            if sender.send(piece).await.is_err() || is_last {
+                return;
+            }
+        }
+    };
+    let (written, ()) =
+        tokio::join!(front.engine().write_file(ask.who(), &ask.which, &path, options, bytes), pump);
+    written?;
+    if let Some(mode) = permissions {
+        // A file that was there keeps its own otherwise.
+        front.engine().chmod(ask.who(), &ask.which, &path, mode, false).await?;
+    }
+    owners::give(front, ask, &path, owner.as_deref(), group.as_deref()).await
+}
+
+fn broken(error: MultipartError) -> Error {
+    match error.status() {
+        StatusCode::BAD_REQUEST => Error::invalid(error.body_text()),
+        _ => Error::new(ErrorKind::Cancelled, "the body ended early").with_source(error),
+    }
+}
+
+/// A file, a range of its bytes, or some of its lines.
+pub(super) async fn download(
+    State(front): State<Front>,
+    ask: Ask,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    let query = ask.query().only(&["path", "offset", "limit"])?;
+    let (path, offset, limit) = (query.required("path")?, query.number("offset")?, query.number("limit")?);
+    ask.awake().await?;
+    let entry = front.engine().stat(ask.who(), &ask.which, path, true).await?;
+    if entry.kind == FileKind::Directory {
+        return Err(Error::invalid(format!("{path} is a directory")).about(Thing::File, path).into());
+    }
+    if offset.is_some() || limit.is_some() {
+        let first = offset.unwrap_or(1).max(1) - 1;
+        let (_, bytes) = front.engine().read_file(ask.who(), &ask.which, path, 0, None).await?;
+        let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8")];
+        return Ok(
+            (headers, Body::from_stream(lines(bytes, first, limit.unwrap_or(u64::MAX)))).into_response()
+        );
+    }
+    let version = Version { size: entry.size, modified_at_ms: entry.modified_at_ms };
+    let (start, length) = match Part::asked(&headers, version) {
+        Part::Nothing => {
+            let range = [(CONTENT_RANGE, format!("bytes */{}", entry.size))];
+            return Ok((StatusCode::RANGE_NOT_SATISFIABLE, range).into_response());
+        }
+        Part::Whole => (0, None),
+        Part::Piece { start, length } => (start, Some(length)),
+    };
+    let (entry, bytes) = front.engine().read_file(ask.who(), &ask.which, path, start, length).await?;
+    let mut response = Body::from_stream(bytes).into_response();
+    let answer = response.headers_mut();
+    answer.insert(CONTENT_TYPE, axum::http::HeaderValue::from_static("application/octet-stream"));
+    answer.insert(ACCEPT_RANGES, axum::http::HeaderValue::from_static("bytes"));
+    if let Some(length) = length {
+        answer.insert(CONTENT_LENGTH, length.into());
+        if let Ok(range) = format!("bytes {start}-{}/{}", start + length - 1, entry.size).parse() {
+            answer.insert(CONTENT_RANGE, range);
+        }
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    Ok(response)
+}
+
+/// At most `n` lines, without the first `skipped`.
+fn lines(bytes: ByteStream, skipped: u64, n: u64) -> ByteStream {
+    let end = skipped.saturating_add(n);
+    let cut = stream::unfold((bytes, 0_u64), move |(mut bytes, mut line)| async move {
+        while line < end {
+            let piece = match bytes.next().await? {
+                Ok(piece) => piece,
+                Err(error) => return Some((Err(error), (bytes, end))),
+            };
+            let kept = wanted(&piece, &mut line, skipped, end);
+            if !kept.is_empty() {
+                return Some((Ok(kept), (bytes, line)));
+            }
+        }
+        None
+    });
+    cut.boxed()
+}
+
+/// The part of a piece that belongs to the lines from `first` to `end`; `line` is the one it begins in.
+fn wanted(piece: &Bytes, line: &mut u64, first: u64, end: u64) -> Bytes {
+    let (mut from, mut at) = (if *line >= first { Some(0) } else { None }, 0);
+    for text in piece.split_inclusive(|byte| *byte == b'\n') {
+        at += text.len();
+        if text.ends_with(b"\n") {
+            *line += 1;
+            if *line == end {
+                break;
+            }
+            if *line == first {
+                from = Some(at);
+            }
+        }
+    }
+    from.map_or_else(Bytes::new, |from| piece.slice(from..at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn cut(pieces: &[&'static str], skipped: u64, n: u64) -> String {
+        let pieces: Vec<_> = pieces.iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))).collect();
+        let kept: Vec<_> = lines(stream::iter(pieces).boxed(), skipped, n).collect().await;
+        kept.into_iter().map(|piece| String::from_utf8(piece.unwrap().to_vec()).unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn lines_are_cut_out_wherever_the_pieces_end() {
+        for pieces in [&["a\nb\nc\nd"][..], &["a", "\nb", "\n", "c\n", "d"], &["a\nb", "\nc\nd"]] {
+            assert_eq!(cut(pieces, 0, 2).await, "a\nb\n", "{pieces:?}");
+            assert_eq!(cut(pieces, 1, 2).await, "b\nc\n", "{pieces:?}");
+            assert_eq!(cut(pieces, 3, u64::MAX).await, "d", "{pieces:?}");
+            assert_eq!(cut(pieces, 9, 1).await, "", "{pieces:?}");
+            assert_eq!(cut(pieces, 0, 0).await, "", "{pieces:?}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `GET /sandboxes/{id}/diagnostics/{logs,events,inspect,summary}`, as text, or with `scope` as text in JSON.
+
+use std::fmt::Write as _;
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use engine::{ExecView, Follow};
+use futures_util::StreamExt;
+use sandbox::{Error, Result, Thing};
+use serde_json::json;
+
+use crate::{
+    dialects::opensandbox::ask::{Ask, Front, shown},
+    http::ApiResult,
+};
+
+const KINDS: [&str; 4] = ["logs", "events", "inspect", "summary"];
+/// The latest commands that are told of.
+const MAX_EXECS: usize = 100;
+/// The latest events.
+const MAX_EVENTS: usize = 200;
+
+pub(super) async fn diagnostics(State(front): State<Front>, ask: Ask) -> ApiResult<Response> {
+    let kind = ask.caller.parameter("kind");
+    if !KINDS.contains(&kind) {
+        let message = format!("no diagnostics {:?}", shown(kind));
+        return Err(Error::not_found(message)
+            .about(Thing::Route, "")
+            .with_hint("Ask for logs, events, inspect or summary.")
+            .into());
+    }
+    // What the text may be narrowed to in OpenSandbox; here it is short anyway.
+    let query = ask.query().only(&["scope", "tail", "since", "limit", "event_limit"])?;
+    let text = text(&front, &ask, kind).await?;
+    Ok(match query.one("scope")? {
+        None => text.into_response(),
+        Some(scope) => Json(json!({
+            "sandboxId": ask.view().await?.id,
+            "kind": kind,
+            "scope": scope,
+            "delivery": "inline",
+            "contentType": "text/plain; charset=utf-8",
+            "content": text,
+            "contentLength": text.len(),
+            "truncated": false,
+        }))
+        .into_response(),
+    })
+}
+
+async fn text(front: &Front, ask: &Ask, kind: &str) -> Result<String> {
+    match kind {
+        "logs" => logs(front, ask).await,
+        "events" => events(front, ask).await,
+        "inspect" => inspect(ask).await,
+        _ => Ok(format!(
+            "{}\n\n{}\n{}",
+            inspect(ask).await?,
+            events(front, ask).await?,
+            logs(front, ask).await?
+        )),
+    }
+}
+
+async fn inspect(ask: &Ask) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&super::view::of(&ask.view().await?)).unwrap_or_default())
+}
+
+/// The latest commands, and how they ended. Their output is at `/command/{id}/logs`.
+async fn logs(front: &Front, ask: &Ask) -> Result<String> {
+    let execs = front.engine().execs(ask.who(), &ask.which).await?;
+    Ok(execs.iter().rev().take(MAX_EXECS).rev().map(line).collect())
+}
+
+fn line(exec: &ExecView) -> String {
+    let how = exec.outcome.as_ref().map_or_else(|| "running".to_owned(), ToString::to_string);
+    format!("{} {} {how}: {}\n", exec.created_at, exec.id, shown(&exec.command.join(" ")))
+}
+
+async fn events(front: &Front, ask: &Ask) -> Result<String> {
+    let id = ask.view().await?.id;
+    let mut events = front.engine().events(ask.who(), Some(1), Follow::No).await?;
+    let mut lines = std::collections::VecDeque::new();
+    while let Some(event) = events.next().await {
+        let event = event?;
+        if event.sandbox.as_ref() != Some(&id) {
+            continue;
+        }
+        if lines.len() == MAX_EVENTS {
+            lines.pop_front();
+        }
+        let (mut line, kind) = (String::new(), json!(event.kind));
+        // Writing to a string cannot fail.
+        writeln!(line, "{} {} {}", event.at, kind.as_str().unwrap_or_default(), shown(&event.detail)).ok();
+        lines.push_back(line);
+    }
+    Ok(lines.into_iter().collect())
+}

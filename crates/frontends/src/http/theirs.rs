@@ -1,0 +1,131 @@
+//! Requests of OpenSandbox's clients, told from our own. Its routes have the same paths as ours with other bodies, so
+//! they live below a prefix, and a request of one of its clients gets that prefix before it is routed.
+
+use axum::{
+    extract::Request,
+    http::{
+        HeaderMap, Uri,
+        header::USER_AGENT,
+        uri::{InvalidUri, PathAndQuery},
+    },
+};
+
+/// Where OpenSandbox's routes live.
+pub(crate) const OPENSANDBOX: &str = "/opensandbox/v1";
+/// The same without the version, which its server does without too.
+const BARE: &str = "/opensandbox";
+const VERSION: &str = "/v1";
+/// Its SDKs and its command line name themselves so.
+const AGENT: &str = "OpenSandbox-";
+/// Headers that only its clients send begin so.
+const HEADER: &str = "open-sandbox-";
+/// The first part of each of its paths.
+const OWN: [&str; 9] =
+    ["sandboxes", "snapshots", "pools", "templates", "metrics", "health", "version", "openapi.json", "docs"];
+/// Paths that look like one of its own and are ours.
+const OURS: [&str; 1] = ["/v1/health"];
+
+/// Gives a request of an OpenSandbox client the prefix of its routes. `is_plain`: every request to this listener is
+/// taken for one.
+pub(super) fn route(mut request: Request, is_plain: bool) -> Request {
+    let is_theirs = is_plain || is_of_their_client(request.headers());
+    let Some(path) = routed(request.uri().path(), is_theirs) else { return request };
+    let target = match request.uri().query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    };
+    let target: Result<PathAndQuery, InvalidUri> = target.parse();
+    let mut parts = request.uri().clone().into_parts();
+    // It was part of an address before, so it is one now.
+    if let Ok(target) = target {
+        parts.path_and_query = Some(target);
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
+}
+
+fn is_of_their_client(headers: &HeaderMap) -> bool {
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
+    agent.is_some_and(|agent| agent.starts_with(AGENT))
+        || headers.keys().any(|name| name.as_str().starts_with(HEADER))
+}
+
+/// The path that the router gets, where that is another one.
+fn routed(path: &str, is_theirs: bool) -> Option<String> {
+    let own = match path.strip_prefix(BARE) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+            // An address such as `host:port/opensandbox` was given as the server's.
+            return match rest.strip_prefix(VERSION) {
+                Some(versioned) if versioned.is_empty() || versioned.starts_with('/') => None,
+                _ => Some(format!("{OPENSANDBOX}{rest}")),
+            };
+        }
+        _ => path,
+    };
+    if !is_theirs || OURS.contains(&own) {
+        return None;
+    }
+    let bare = own.strip_prefix(VERSION).filter(|rest| rest.starts_with('/')).unwrap_or(own);
+    let first = bare.strip_prefix('/')?.split('/').next()?;
+    OWN.contains(&first).then(|| format!("{OPENSANDBOX}{bare}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    #[test]
+    fn their_paths_are_found_where_they_are_meant() {
+        for (path, plain, by_client) in [
+            ("/v1/sandboxes", Some("/opensandbox/v1/sandboxes"), Some("/opensandbox/v1/sandboxes")),
+            (
+                "/sandboxes/a/pause",
+                Some("/opensandbox/v1/sandboxes/a/pause"),
+                Some("/opensandbox/v1/sandboxes/a/pause"),
+            ),
+            (
+                "/v1/metrics/events",
+                Some("/opensandbox/v1/metrics/events"),
+                Some("/opensandbox/v1/metrics/events"),
+            ),
+            ("/health", Some("/opensandbox/v1/health"), Some("/opensandbox/v1/health")),
+            ("/opensandbox/sandboxes", Some("/opensandbox/v1/sandboxes"), Some("/opensandbox/v1/sandboxes")),
+            ("/opensandbox", Some("/opensandbox/v1"), Some("/opensandbox/v1")),
+            ("/opensandbox/v1/sandboxes", None, None),
+            ("/v1/health", None, None),
+            ("/v1/links/abc/x", None, None),
+            ("/v1/events", None, None),
+            ("/v1/sandboxesx", None, None),
+            ("/v1", None, None),
+            ("/v1/v1/sandboxes", None, None),
+            ("/mcp", None, None),
+            ("/mcp/opensandbox", None, None),
+            ("/sse", None, None),
+            ("/", None, None),
+            ("/opensandboxes", None, None),
+        ] {
+            assert_eq!(routed(path, true).as_deref(), plain, "{path}");
+            assert_eq!(routed(path, true).as_deref(), by_client, "{path}");
+            let is_below = path.starts_with("/opensandbox/") || path == "/opensandbox";
+            assert_eq!(routed(path, false).is_some(), is_below && plain.is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn their_clients_are_known_by_what_they_send() {
+        let sent = |name: &str, value: &str, is_plain| {
+            let request = Request::builder().uri("/v1/sandboxes?page=1").header(name, value);
+            route(request.body(Body::empty()).unwrap(), is_plain).uri().to_string()
+        };
+        let (theirs, ours) = ("/opensandbox/v1/sandboxes?page=1", "/v1/sandboxes?page=1");
+        assert_eq!(sent("user-agent", "OpenSandbox-Python-SDK/1.1.1", false), theirs);
+        assert_eq!(sent("open-sandbox-client-ip", "192.0.2.2", false), theirs);
+        assert_eq!(sent("OPEN-SANDBOX-API-KEY", "k", false), theirs);
+        assert_eq!(sent("user-agent", "curl OpenSandbox-", false), ours);
+        assert_eq!(sent("user-agent", "curl", true), theirs);
+    }
+}

@@ -1,0 +1,3 @@
+-- The ports of a sandbox that are exposed, as a list in JSON.
+
+ALTER TABLE sandboxes ADD COLUMN ports TEXT;
