@@ -7,6 +7,9 @@ import schemathesis
 # Longest name that Linux's file systems take, in bytes. The document has only the limit of whole paths.
 MAX_NAME_BYTES = 255
 
+# Parameters and members that are paths, absolute or from the working directory.
+PATHS = {"path", "root", "from", "to", "cwd"}
+
 
 @schemathesis.serializer("application/x-tar", "application/zstd")
 def raw(context, value):
@@ -17,12 +20,12 @@ def raw(context, value):
 @schemathesis.hook
 def filter_case(context, case):
     """A path with a name that is too long is refused by the file system, not by the API."""
-    values = [*parts(case.query), *parts(case.body)]
-    return not any(has_long_name(value) for value in values if isinstance(value, str) and value.startswith("/"))
+    return not any(has_long_name(path) for path in [*paths(case.query), *paths(case.body)])
 
 
-def parts(container):
-    return container.values() if isinstance(container, dict) else ()
+def paths(container):
+    named = container.items() if isinstance(container, dict) else ()
+    return [value for name, value in named if isinstance(value, str) and (name in PATHS or value.startswith("/"))]
 
 
 def has_long_name(path):
