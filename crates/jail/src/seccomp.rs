@@ -5,6 +5,7 @@
 //! short: it installs in about 0.08 ms here.
 
 mod allowed;
+mod edge;
 
 use std::{fs, io, os::fd::OwnedFd};
 
@@ -35,6 +36,8 @@ enum Verdict {
 enum Check {
     /// No new namespaces.
     Clone,
+    /// A thread of the same process.
+    Thread,
     /// No injecting of input into a terminal.
     Ioctl,
     /// Execution domains that change nothing dangerous.
@@ -147,12 +150,20 @@ impl Filter {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => return Err(error),
         }
-        let applied = seccompiler::apply_filter(&self.unasked).map_err(|error| match error {
-            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
-            other => io::Error::other(other),
-        });
-        applied.map(|()| None)
+        apply(&self.unasked).map(|()| None)
     }
+}
+
+/// Leaves the calling thread and its descendants only what the edge needs.
+pub(crate) fn install_edge_filter() -> io::Result<()> {
+    apply(&compile(&edge::verdicts(), Listener::Absent))
+}
+
+fn apply(program: &BpfProgram) -> io::Result<()> {
+    seccompiler::apply_filter(program).map_err(|error| match error {
+        seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
+        other => io::Error::other(other),
+    })
 }
 
 /// Installs the workloads' filter, for a process not started by the spawner; see [`Filter::install`].
@@ -234,6 +245,12 @@ fn leaf(verdict: Verdict, listener: Listener) -> BpfProgram {
         Verdict::Check(Check::Clone) => vec![
             instruction(LD_WORD, argument(0)),
             jump(JSET, allowed::NAMESPACE_FLAGS, 0, 1),
+            errno(libc::EPERM),
+            allow(),
+        ],
+        Verdict::Check(Check::Thread) => vec![
+            instruction(LD_WORD, argument(0)),
+            jump(JSET, libc::CLONE_THREAD as u32, 1, 0),
             errno(libc::EPERM),
             allow(),
         ],
