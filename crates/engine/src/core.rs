@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    net::SocketAddr,
     ops::Deref,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     pub(crate) replacing: Turns<(Namespace, Option<SandboxName>)>,
     /// Serializes creates with the same request id.
     pub(crate) requests: Turns<(Namespace, RequestId)>,
+    /// Listeners of the daemon itself, which no sandbox may reach. Changes of published ports are told here too.
+    pub(crate) own_listeners: watch::Sender<Vec<SocketAddr>>,
     registry: Mutex<Registry>,
     /// Records that could not be read when the engine opened.
     corrupt: Mutex<Vec<CorruptRow>>,
@@ -193,6 +196,7 @@ impl Core {
             making: RwLock::new(()),
             replacing: Turns::default(),
             requests: Turns::default(),
+            own_listeners: watch::Sender::default(),
             registry: Mutex::default(),
             corrupt: Mutex::new(corrupt),
             recovery,

@@ -12,6 +12,7 @@ use crate::{
     clock::{Clock, SystemClock},
     core::Core,
     driver::Command,
+    network,
 };
 
 /// How long closing waits for work in progress, such as a stop, before it leaves it to the next daemon.
@@ -52,6 +53,7 @@ impl Engine {
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let core = adopt::open(config, store, backends, clock).await?;
+        network::watch(&core);
         let ends_tasks = Arc::new(core.closing.clone().drop_guard());
         Ok(Self { core, _ends_tasks: Some(ends_tasks) })
     }

@@ -34,6 +34,7 @@ mod links;
 mod live;
 mod mounts;
 mod names;
+mod network;
 mod occupy;
 mod outcome;
 mod packages;
@@ -92,6 +93,7 @@ pub use crate::{
     keys::NewKey,
     lifecycle::Force,
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
+    network::{NetworkChange, NetworkLogEntry, NetworkPatch, NetworkView},
     packages::{PACKAGES_PORT, PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     patches::{CreateRequest, PatchSource},
     recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},

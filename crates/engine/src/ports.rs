@@ -130,6 +130,8 @@ impl Listeners {
         if record.state != SandboxState::Creating {
             open.offered.clear();
         }
+        drop(open);
+        core.own_listeners.send_modify(|_same| {});
     }
 
     /// Its sandbox is gone.

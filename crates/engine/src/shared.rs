@@ -23,7 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     SandboxView, client::GuestClient, clock::Clock, driver::Command, error, events::Subject, live::LiveExecs,
-    packages::Standing, ports::Listeners, view::weaknesses,
+    network::NetworkLog, packages::Standing, ports::Listeners, view::weaknesses,
 };
 
 /// How long a request waits for a sandbox that is being adopted from an earlier daemon.
@@ -58,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) given_up: Notify,
     /// Of its published ports.
     pub(crate) listeners: Listeners,
+    pub(crate) network: NetworkLog,
     logs: PathBuf,
     ledger_limits: LedgerLimits,
     ledger: Mutex<Option<Ledger>>,
@@ -126,6 +127,7 @@ impl Shared {
             exec_ended: Notify::new(),
             given_up: Notify::new(),
             listeners: Listeners::default(),
+            network: NetworkLog::default(),
             logs,
             ledger_limits,
             ledger: Mutex::default(),

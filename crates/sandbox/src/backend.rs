@@ -1,13 +1,18 @@
 //! The waist: a back end builds an isolated instance, starts our guest in it, and opens byte streams to it.
 
-use std::{fmt, os::fd::OwnedFd, pin::Pin, str::FromStr, time::Duration};
+use std::{
+    collections::BTreeMap, fmt, net::SocketAddr, os::fd::OwnedFd, pin::Pin, str::FromStr, time::Duration,
+};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::broadcast,
+};
 
 use crate::{
-    ByteSize, DiffQuery, DiffReport, Error, Isolation, Next, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
+    ByteSize, DiffQuery, DiffReport, Error, Isolation, NetworkEvent, NetworkPlan, Next, PublishedPort, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
     TreeFacts, Usage, VolumeId, VolumeKind, VolumeStorage,
 };
 
@@ -207,6 +212,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn snapshots(&self) -> Option<&dyn BackendSnapshots> {
         None
     }
+
+    /// The network of sandboxes beyond their loopback. Each instance holds the policy of its own plan.
+    fn network(&self) -> Option<&dyn BackendNetwork> {
+        None
+    }
 }
 
 /// Image support of a back end. It finds an image's layers by the digest in the plan.
@@ -271,6 +281,16 @@ pub trait BackendSnapshots: Send + Sync {
     async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError>;
 }
 
+/// What holds the network policies of all instances of a back end.
+pub trait BackendNetwork: Send + Sync {
+    /// Decisions as they are made. A reader that falls behind misses some.
+    fn events(&self) -> broadcast::Receiver<NetworkEvent>;
+
+    /// Replaces what sandboxes must not reach on the host: `closed`, the daemon's own listeners, never; `published`,
+    /// ports that lead into sandboxes, only by a rule that names the sandbox.
+    fn surround(&self, closed: Vec<SocketAddr>, published: BTreeMap<u16, PublishedPort>);
+}
+
 /// One live instance, built by a [`Backend`].
 #[async_trait]
 pub trait Instance: fmt::Debug + Send + Sync {
@@ -291,6 +311,11 @@ pub trait Instance: fmt::Debug + Send + Sync {
     async fn resume(&self) -> Result<(), BackendError>;
 
     async fn usage(&self) -> Result<Usage, BackendError>;
+
+    /// Holds this network policy from now on. Open connections that it forbids end.
+    async fn hold_network(&self, _plan: &NetworkPlan) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported { what: "this back end has no network policies".to_owned(), next: None })
+    }
 
     /// Returns when the instance has ended, for whatever reason. Safe to call from several tasks.
     async fn ended(&self);

@@ -43,4 +43,6 @@ pub enum EventKind {
     OutOfMemory,
     DiskLimit,
     LedgerTrimmed,
+    /// Traffic was refused by the sandbox's network policy.
+    NetworkDenied,
 }

@@ -32,7 +32,7 @@ mod usage;
 mod volume;
 
 pub use backend::{
-    Backend, BackendError, BackendImages, BackendKind, BackendSnapshots, BackendVolumes, Capabilities,
+    Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots, BackendVolumes, Capabilities,
     Capability, GuestIo, GuestStream, Holding, Instance,
 };
 pub use base::{Base, BaseConfig, ResolvedVolume};
@@ -55,7 +55,7 @@ pub use name::{
     VolumeName,
 };
 pub use network::{
-    DnsName, NetworkEvent, NetworkEventKind, NetworkLimits, NetworkPlan, NetworkSpec, Policy, Preset,
+    DnsName, NetworkEvent, NetworkEventKind, NetworkLimits, NetworkPlan, NetworkSpec, Policy, Preset, PublishedPort,
     plan_network,
 };
 pub use package::{

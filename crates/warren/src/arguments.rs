@@ -2,6 +2,7 @@
 
 mod ground;
 mod inside;
+mod network;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +12,7 @@ use sandbox::{
     SandboxSpec,
 };
 
-use self::{ground::GroundArgs, inside::InsideArgs};
+use self::{ground::GroundArgs, inside::InsideArgs, network::NetworkArgs};
 use crate::error::CommandResult;
 
 /// Reads `90`, `90s`, `500ms`, `10m`, `1h30m`, `2d`; a bare number is seconds.
@@ -68,6 +69,8 @@ pub(crate) struct SandboxArgs {
     ground: GroundArgs,
     #[command(flatten)]
     inside: InsideArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
 }
 
 /// Name, limits and lifetime. A struct of its own because of clap: an argument can conflict only with a group that is a
@@ -161,6 +164,7 @@ impl SandboxArgs {
                 on_expiry: if plain.remove_on_expiry { OnExpiry::Remove } else { OnExpiry::Stop },
             },
             request_id: plain.request_id.clone(),
+            network: self.network.spec(),
             ..SandboxSpec::default()
         };
         self.ground.fill(&mut spec)?;

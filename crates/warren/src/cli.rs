@@ -69,6 +69,7 @@ pub(crate) enum Command {
     Cp(commands::cp::Args),
     Link(commands::link::Args),
     Port(commands::port::Args),
+    Network(commands::network::Args),
     Stats(commands::stats::Args),
     Top(commands::top::Args),
     Wait(commands::wait::Args),

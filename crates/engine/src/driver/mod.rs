@@ -33,13 +33,13 @@ use tokio::{
 pub(crate) use self::capture::Captured;
 use self::work::{Files, Then, Work, WorkKind};
 use crate::{
-    Force, Principal,
+    Force, NetworkChange, Principal,
     client::GuestClient,
     clock,
     core::{Core, until},
     create::{make_directory, unmake_directory},
     disk::may_block,
-    error,
+    error, network,
     patches::Pending,
     ports::{self, Bound},
     shared::{Gone, Life, Shared, Status},
@@ -117,6 +117,11 @@ pub(crate) enum Command {
     },
     Withdraw {
         port: u16,
+        reply: Reply<()>,
+    },
+    /// Record another network policy, and hold it.
+    ChangeNetwork {
+        change: Box<NetworkChange>,
         reply: Reply<()>,
     },
     /// Release the sandbox; it lives on.
@@ -433,6 +438,9 @@ impl Driver {
                 });
                 reply.send(withdrawn.await).unwrap_or(());
             }
+            Command::ChangeNetwork { change, reply } => {
+                reply.send(self.change_network(&change).await).unwrap_or(());
+            }
             Command::Close { reply } => self.close(reply).await,
         }
     }
@@ -449,6 +457,21 @@ impl Driver {
         }
         self.publish();
         changed
+    }
+
+    /// The record first; then the instance holds it, if there is one.
+    async fn change_network(&mut self, change: &NetworkChange) -> Result<()> {
+        let (spec, plan) = network::decide(&self.core, &self.record, change)?;
+        let before = self.record.clone();
+        (self.record.spec.network, self.record.plan.network) = (spec, plan);
+        if let Err(error) = self.save().await {
+            self.record = before;
+            return Err(error);
+        }
+        self.publish();
+        let Some(life) = &self.life else { return Ok(()) };
+        let held = life.instance.hold_network(&self.record.plan.network).await;
+        held.map_err(|error| error::from_backend(error, &self.shared.label()))
     }
 
     /// The requested name stays in the spec until a final rename, so that its own name is known.
@@ -665,6 +688,7 @@ impl Command {
             | Self::Rename { reply, .. }
             | Self::Expose { reply, .. }
             | Self::Withdraw { reply, .. }
+            | Self::ChangeNetwork { reply, .. }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
             Self::Capture { reply, .. } => refuse(reply, error),

@@ -49,6 +49,7 @@ in_namespace!(
     InstallQuery,
     ListQuery,
     NamespaceQuery,
+    NetworkLogQuery,
     OutputFormQuery,
     OutputQuery,
     PackagesQuery,

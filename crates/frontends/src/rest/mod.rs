@@ -26,6 +26,7 @@ mod openapi;
 mod output;
 pub(crate) mod packages;
 mod patches;
+mod network;
 mod ports;
 mod pulls;
 mod sandboxes;
@@ -100,6 +101,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(packages::routes())
         .merge(images::routes())
         .merge(snapshots::routes())
+        .merge(network::routes())
         .merge(ports::routes())
         .merge(events::routes())
         .merge(volumes::routes())

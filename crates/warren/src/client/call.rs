@@ -72,6 +72,16 @@ impl Client {
         Ok(text_lines(checked(self.send(request).await?).await?).boxed())
     }
 
+    /// Changes something by a JSON body; the answer is JSON.
+    pub(crate) async fn patch_json<T: DeserializeOwned>(
+        &self,
+        target: Target,
+        body: &impl Serialize,
+    ) -> CommandResult<T> {
+        let bytes = serde_json::to_vec(body).map_err(io::Error::other)?;
+        read_json(self.call(Method::PATCH, target, Some("application/json"), whole(bytes)).await?).await
+    }
+
     async fn send_json(&self, target: Target, body: &impl Serialize) -> CommandResult<Response<Incoming>> {
         let bytes = serde_json::to_vec(body).map_err(io::Error::other)?;
         self.call(Method::POST, target, Some("application/json"), whole(bytes)).await

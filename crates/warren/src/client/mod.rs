@@ -12,6 +12,7 @@ mod files;
 mod images;
 mod keys;
 mod packages;
+mod network;
 mod ports;
 mod sandboxes;
 mod snapshots;

@@ -23,6 +23,7 @@ pub(crate) mod load;
 pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod package;
+pub(crate) mod network;
 pub(crate) mod port;
 pub(crate) mod probe;
 pub(crate) mod prune;
@@ -143,6 +144,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Cp(args) => cp::run(context, args).await,
         Command::Link(args) => link::run(context, args).await,
         Command::Port(args) => port::run(context, args).await,
+        Command::Network(args) => network::run(context, args).await,
         Command::Stats(args) => stats::run(context, args).await,
         Command::Top(args) => top::run(context, args).await,
         Command::Wait(args) => wait::run(context, args).await,

@@ -90,6 +90,7 @@ fn is_of_sandbox(kind: EventKind) -> bool {
         EventKind::OutOfMemory
         | EventKind::DiskLimit
         | EventKind::LedgerTrimmed
+        | EventKind::NetworkDenied
         | EventKind::SnapshotCreated
         | EventKind::SnapshotRemoved => false,
     }

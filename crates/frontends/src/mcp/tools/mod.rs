@@ -1,6 +1,6 @@
 //! The tools, one file for each group. A new group is a file, two lines here, and a toolset.
 //!
-//! Snapshots, network policy and SSH come as further files.
+//! SSH comes as a further file.
 
 mod code;
 pub(crate) mod create;
@@ -11,6 +11,7 @@ mod lacks;
 mod lifecycle;
 mod logs;
 mod metrics;
+mod network;
 mod packages;
 mod run;
 mod runtime;
@@ -45,6 +46,7 @@ pub(crate) fn all() -> Vec<Tool> {
         logs::tools(),
         files::tools(),
         metrics::tools(),
+        network::tools(),
         images::tools(),
         snapshots::tools(),
         volumes::tools(),

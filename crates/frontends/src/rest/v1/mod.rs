@@ -29,6 +29,7 @@ mod images;
 mod keys;
 mod links;
 mod packages;
+mod network;
 mod ports;
 mod sandboxes;
 mod snapshots;
@@ -66,6 +67,7 @@ pub use packages::{
     InstallQuery, ManagerPackages, Package, PackageJob, PackageJobList, PackageRequest, PackageStatus,
     Packages, PackagesQuery,
 };
+pub use network::{NetworkLog, NetworkLogQuery};
 pub use ports::{Endpoint, ExposeRequest, Port, PortList};
 pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,

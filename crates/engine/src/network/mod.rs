@@ -1,0 +1,208 @@
+//! What a sandbox reaches on the network: looked at, changed while it runs, and what came of it.
+//!
+//! The policy is a part of the record. The driver writes a changed one there before the back end holds it, so a daemon
+//! that dies in between comes back with the new policy, never with a wider one than recorded.
+
+mod log;
+mod watch;
+
+use sandbox::{
+    Capability, Error, NetworkSpec, Preset, Result,
+    network::{Rule, RuleAction},
+    plan_network,
+};
+use serde::{Deserialize, Serialize};
+
+pub use self::log::NetworkLogEntry;
+pub(crate) use self::{log::NetworkLog, watch::watch};
+use crate::{Engine, Principal, SandboxRef, core::Core, driver::Command, error, lifecycle::ask, shared::Shared};
+
+/// What a sandbox reaches, for callers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkView {
+    /// As it was asked for, with the changes since.
+    pub policy: NetworkSpec,
+    /// What the operator allows at most, as one line for each ceiling. No caller can lift them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ceilings: Vec<String>,
+    /// How it is held: `none`, `packages`, `edge (tproxy)`. Absent while the sandbox does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<String>,
+}
+
+/// A change of a sandbox's network policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NetworkChange {
+    Replace(NetworkSpec),
+    Patch(NetworkPatch),
+}
+
+/// Rules to add and to remove. New rules come before those that are there, so the latest word counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkPatch {
+    /// What is reached without a rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Preset>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
+    /// Rules that go, whether they allow or deny.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove: Vec<String>,
+}
+
+impl NetworkChange {
+    pub(crate) fn apply(&self, before: &NetworkSpec) -> Result<NetworkSpec> {
+        match self {
+            Self::Replace(spec) => Ok(spec.clone()),
+            Self::Patch(patch) => patch.apply(before),
+        }
+    }
+}
+
+impl NetworkPatch {
+    fn apply(&self, before: &NetworkSpec) -> Result<NetworkSpec> {
+        let mut after = before.clone();
+        after.preset = self.preset.or(after.preset);
+        for text in &self.remove {
+            remove(&mut after, text)?;
+        }
+        // A rule that is there with the other action would be a contradiction.
+        for (texts, others, own) in
+            [(&self.allow, &mut after.deny, &mut after.allow), (&self.deny, &mut after.allow, &mut after.deny)]
+        {
+            for text in texts {
+                let rule = parse(text)?;
+                others.retain(|other| !is_same(other, &rule));
+                after.rules.retain(|other| !is_same(&other.target, &rule));
+                own.retain(|other| !is_same(other, &rule));
+                own.insert(0, text.clone());
+            }
+        }
+        Ok(after)
+    }
+}
+
+fn parse(text: &str) -> Result<Rule> {
+    text.parse()
+}
+
+/// Whether a rule as somebody wrote it means the same traffic.
+fn is_same(text: &str, rule: &Rule) -> bool {
+    let allow = |rule: Rule| Rule { action: RuleAction::Allow, ..rule };
+    text.parse::<Rule>().is_ok_and(|other| allow(other) == allow(rule.clone()))
+}
+
+fn remove(from: &mut NetworkSpec, text: &str) -> Result<()> {
+    let rule = parse(text)?;
+    let count = |spec: &NetworkSpec| spec.allow.len() + spec.deny.len() + spec.rules.len();
+    let before = count(from);
+    from.allow.retain(|other| !is_same(other, &rule));
+    from.deny.retain(|other| !is_same(other, &rule));
+    from.rules.retain(|other| !is_same(&other.target, &rule));
+    if count(from) == before {
+        return Err(Error::not_found(format!("the policy has no rule {text:?}"))
+            .with_hint("Look at the policy first; a rule is removed as it is written there."));
+    }
+    Ok(())
+}
+
+impl Engine {
+    #[crate::boxed]
+    pub async fn network(&self, who: &Principal, which: &SandboxRef) -> Result<NetworkView> {
+        Ok(self.core().find_to_look(who, which).await?.network_view())
+    }
+
+    /// Changes what a sandbox reaches, at once. Open connections that are no longer allowed end.
+    #[crate::boxed]
+    pub async fn change_network(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        change: NetworkChange,
+    ) -> Result<NetworkView> {
+        let shared = self.core().find_to_change(who, which).await?;
+        ask(&shared, |reply| Command::ChangeNetwork { change: Box::new(change), reply }).await?;
+        Ok(shared.network_view())
+    }
+
+    /// Closes listeners of the daemon to all sandboxes, whatever their policies say.
+    pub fn close_to_sandboxes(&self, listeners: Vec<std::net::SocketAddr>) {
+        self.core().own_listeners.send_replace(listeners);
+    }
+
+    /// What was decided about the sandbox's traffic, oldest first: from entry number `from` on, or the last `limit`.
+    #[crate::boxed]
+    pub async fn network_log(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        from: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<NetworkLogEntry>> {
+        Ok(self.core().find_to_look(who, which).await?.network.read(from, limit))
+    }
+}
+
+impl Shared {
+    fn network_view(&self) -> NetworkView {
+        let record = &self.status.borrow().record;
+        NetworkView {
+            policy: record.spec.network.clone(),
+            ceilings: record.plan.network.ceilings.iter().map(ToString::to_string).collect(),
+            held_by: record.isolation.as_ref().map(|isolation| isolation.network.clone()),
+        }
+    }
+}
+
+/// The policy and the plan after a change, for the back end that the sandbox is on.
+pub(crate) fn decide(
+    core: &Core,
+    record: &store::SandboxRecord,
+    change: &NetworkChange,
+) -> Result<(NetworkSpec, sandbox::NetworkPlan)> {
+    let spec = change.apply(&record.spec.network)?;
+    let plan = plan_network(&spec, &core.config.defaults.ceilings)?;
+    let plan = sandbox::NetworkPlan { namespace: record.namespace.clone(), ..plan };
+    if plan.needs_edge() && !core.backends.has(&record.plan, Capability::Network) {
+        return Err(error::not_had(record.plan.backend, Capability::Network));
+    }
+    Ok((spec, plan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(of: &[&str]) -> Vec<String> {
+        of.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_latest_word_about_a_rule_counts() {
+        let before = NetworkSpec {
+            allow: texts(&["a.example", "b.example:443"]),
+            deny: texts(&["c.example"]),
+            ..NetworkSpec::default()
+        };
+        let patch = NetworkPatch {
+            preset: Some(Preset::Public),
+            allow: texts(&["C.example"]),
+            deny: texts(&["a.example"]),
+            remove: texts(&["b.example:443"]),
+        };
+        let after = NetworkChange::Patch(patch).apply(&before).unwrap();
+        assert_eq!((after.allow, after.deny), (texts(&["C.example"]), texts(&["a.example"])));
+        assert_eq!(after.preset, Some(Preset::Public));
+    }
+
+    #[test]
+    fn a_rule_that_is_not_there_cannot_be_removed() {
+        let patch = NetworkPatch { remove: texts(&["a.example"]), ..NetworkPatch::default() };
+        let refused = NetworkChange::Patch(patch).apply(&NetworkSpec::default()).unwrap_err();
+        assert_eq!(refused.kind(), sandbox::ErrorKind::NotFound);
+    }
+}
