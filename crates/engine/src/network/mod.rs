@@ -70,16 +70,15 @@ impl NetworkPatch {
         for text in &self.remove {
             remove(&mut after, text)?;
         }
-        // A rule that is there with the other action would be a contradiction.
-        for (texts, others, own) in
-            [(&self.allow, &mut after.deny, &mut after.allow), (&self.deny, &mut after.allow, &mut after.deny)]
-        {
+        for (texts, action) in [(&self.allow, RuleAction::Allow), (&self.deny, RuleAction::Deny)] {
             for text in texts {
                 let rule = parse(text)?;
-                others.retain(|other| !is_same(other, &rule));
-                after.rules.retain(|other| !is_same(&other.target, &rule));
-                own.retain(|other| !is_same(other, &rule));
-                own.insert(0, text.clone());
+                // One that is there with the other action would be a contradiction.
+                forget(&mut after, &rule);
+                match action {
+                    RuleAction::Allow => after.allow.insert(0, text.clone()),
+                    RuleAction::Deny => after.deny.insert(0, text.clone()),
+                }
             }
         }
         Ok(after)
@@ -96,14 +95,18 @@ fn is_same(text: &str, rule: &Rule) -> bool {
     text.parse::<Rule>().is_ok_and(|other| allow(other) == allow(rule.clone()))
 }
 
-fn remove(from: &mut NetworkSpec, text: &str) -> Result<()> {
-    let rule = parse(text)?;
+/// Removes a rule, whether it allows or denies. Whether it was there.
+fn forget(spec: &mut NetworkSpec, rule: &Rule) -> bool {
     let count = |spec: &NetworkSpec| spec.allow.len() + spec.deny.len() + spec.rules.len();
-    let before = count(from);
-    from.allow.retain(|other| !is_same(other, &rule));
-    from.deny.retain(|other| !is_same(other, &rule));
-    from.rules.retain(|other| !is_same(&other.target, &rule));
-    if count(from) == before {
+    let before = count(spec);
+    spec.allow.retain(|other| !is_same(other, rule));
+    spec.deny.retain(|other| !is_same(other, rule));
+    spec.rules.retain(|other| !is_same(&other.target, rule));
+    count(spec) < before
+}
+
+fn remove(from: &mut NetworkSpec, text: &str) -> Result<()> {
+    if !forget(from, &parse(text)?) {
         return Err(Error::not_found(format!("the policy has no rule {text:?}"))
             .with_hint("Look at the policy first; a rule is removed as it is written there."));
     }

@@ -1,5 +1,7 @@
 //! Decisions in words, for events, denial pages and DNS errors.
 
+use std::fmt;
+
 use super::{IpNet, Ports};
 use super::{
     decide::{Cause, Flow, PolicyRef, RuleRef},
@@ -88,6 +90,14 @@ impl NetworkPlan {
             (Some(Group::Public), Some(name)) => Target::Name(name.clone()),
             _ => Target::Net(IpNet::single(flow.address)),
         }
+    }
+}
+
+/// As people read it: `public, deny *.corp.example`.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.preset)?;
+        self.rules.iter().try_for_each(|rule| write!(f, ", {} {}", rule.action, rule.text()))
     }
 }
 

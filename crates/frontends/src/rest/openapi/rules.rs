@@ -169,8 +169,9 @@ enum Rule {
 /// Puts the rules into the document.
 pub(super) fn apply(document: &mut OpenApi) {
     for item in document.paths.paths.values_mut() {
-        for operation in
-            [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete].into_iter().flatten()
+        for operation in [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete]
+            .into_iter()
+            .flatten()
         {
             for parameter in operation.parameters.iter_mut().flatten() {
                 if let RefOr::T(parameter) = parameter {

@@ -28,8 +28,8 @@ mod files;
 mod images;
 mod keys;
 mod links;
-mod packages;
 mod network;
+mod packages;
 mod ports;
 mod sandboxes;
 mod snapshots;
@@ -63,11 +63,11 @@ pub use images::{
 };
 pub use keys::{Key, KeyList, KeyRequest, NewKey};
 pub use links::{Link, LinkRequest};
+pub use network::{NetworkLog, NetworkLogQuery};
 pub use packages::{
     InstallQuery, ManagerPackages, Package, PackageJob, PackageJobList, PackageRequest, PackageStatus,
     Packages, PackagesQuery,
 };
-pub use network::{NetworkLog, NetworkLogQuery};
 pub use ports::{Endpoint, ExposeRequest, Port, PortList};
 pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,

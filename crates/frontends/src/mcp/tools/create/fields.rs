@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::{Error, ErrorKind, OnExpiry, PortSpec, PullPolicy};
+use sandbox::{Error, ErrorKind, OnExpiry, PortSpec, Preset, PullPolicy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -310,6 +310,13 @@ pub(crate) enum LogLevel {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Network {
+    /// Reached without a rule; default packages
+    #[schemars(with = "Option<Native<Preset>>")]
+    pub(crate) preset: Option<Preset>,
+    /// Such as api.example.org, *.example.org:443, 10.2.0.0/16:5432, host:3000
+    pub(crate) allow: Option<Vec<String>>,
+    pub(crate) deny: Option<Vec<String>>,
+    /// The same as preset none
     pub(crate) disabled: Option<bool>,
     pub(crate) ports: Option<Vec<Port>>,
     #[schemars(range(min = 1))]
@@ -367,10 +374,10 @@ pub(crate) enum Protocol {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Dns {
-    allow_rebind: Option<bool>,
-    nameservers: Option<Vec<String>>,
+    pub(crate) allow_rebind: Option<bool>,
+    pub(crate) nameservers: Option<Vec<String>>,
     #[schemars(range(min = 1))]
-    query_timeout_ms: Option<u64>,
+    pub(crate) query_timeout_ms: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

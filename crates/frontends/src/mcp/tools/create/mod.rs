@@ -3,6 +3,7 @@
 mod fields;
 mod image;
 pub(crate) mod mounts;
+mod network;
 mod patches;
 mod prepare;
 #[cfg(test)]
@@ -54,7 +55,7 @@ struct Created {
     shell: String,
     /// What sandbox_run_code can run.
     languages: Vec<String>,
-    /// none: packages come with sandbox_package_install
+    /// What is reached without a rule: none, packages, public …
     network: &'static str,
     cpus: f64,
     memory_mib: u64,
@@ -62,9 +63,6 @@ struct Created {
     /// Time limit of commands that set none.
     timeout_ms: u64,
 }
-
-/// Sandboxes reach nothing in this version.
-const NO_NETWORK: &str = "none";
 
 async fn create(call: Call, fields: CreateFields) -> ToolResult<Created> {
     let prepared = prepare(&call, fields)?;
@@ -93,7 +91,7 @@ async fn described(call: &Call, view: &SandboxView) -> Created {
         user: user_name(user).to_owned(),
         shell,
         languages: languages.into_iter().map(|language| language.name).collect(),
-        network: NO_NETWORK,
+        network: view.plan.network.own.preset.as_str(),
         cpus: limits.cpus.as_f64(),
         memory_mib: mib(limits.memory),
         disk_mib: mib(limits.disk),

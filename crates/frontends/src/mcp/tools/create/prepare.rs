@@ -8,8 +8,8 @@ use sandbox::{
 };
 
 use super::{
-    fields::{CreateFields, Init, Lifecycle, Network, Port, Resources},
-    image, mounts, patches,
+    fields::{CreateFields, Init, Lifecycle, Port, Resources},
+    image, mounts, network, patches,
 };
 use crate::mcp::{
     Call, Failure,
@@ -53,7 +53,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         warnings.extend(more);
     }
     let ground = image::plan(fields.image.as_deref(), fields.rootfs)?;
-    warnings.extend(network_warning(fields.network.as_ref())?);
+    let network = network::plan(fields.network.as_ref(), &mut warnings)?;
     let ports = fields.network.iter().flat_map(|network| network.ports.iter().flatten());
     let ports = ports.map(Port::spec).collect::<Result<_, _>>()?;
     warnings.extend(lifecycle_warnings(&lifecycle));
@@ -95,6 +95,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         hostname: hostname(fields.hostname.as_deref())?,
         labels: merged(fields.labels, process.labels),
         ports,
+        network,
         lifetime: Lifetime {
             ttl: lifecycle.max_duration_secs.or(fields.max_duration).map(Duration::from_secs),
             idle: lifecycle.idle_timeout_secs.or(fields.idle_timeout).map(Duration::from_secs),
@@ -106,36 +107,17 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
 }
 
 const NO_SECRETS: &str = "Omit it. Values in env can be read by every program inside.";
-const NO_NETWORK: &str = "Omit it; sandboxes have no network in this version.";
 
 fn refuse_list<T>(field: &str, given: Option<&Vec<T>>, hint: &str) -> Result<(), Failure> {
     refuse_if(field, given.is_some_and(|items| !items.is_empty()), hint)
 }
 
-fn refuse_if(field: &str, is_given: bool, hint: &str) -> Result<(), Failure> {
+pub(super) fn refuse_if(field: &str, is_given: bool, hint: &str) -> Result<(), Failure> {
     if !is_given {
         return Ok(());
     }
     let error = Error::new(ErrorKind::Unsupported, format!("{field} is not supported in this version"));
     Err(Failure::from(error).with_hint(hint))
-}
-
-fn network_warning(network: Option<&Network>) -> Result<Option<String>, Failure> {
-    let Some(network) = network else { return Ok(None) };
-    for (field, is_given) in [
-        ("network.maxConnections", network.max_connections.is_some()),
-        ("network.trustHostCas", network.trust_host_cas == Some(true)),
-        ("network.ipv4Pool", network.ipv4_pool.is_some()),
-        ("network.ipv6Pool", network.ipv6_pool.is_some()),
-        ("network.dns", network.dns.is_some()),
-        ("network.tls", network.tls.is_some()),
-    ] {
-        refuse_if(field, is_given, NO_NETWORK)?;
-    }
-    // Published ports lead in, and need none.
-    let is_met =
-        network.disabled == Some(true) || network.ports.as_ref().is_some_and(|ports| !ports.is_empty());
-    Ok((!is_met).then(|| "Sandboxes have no network in this version.".to_owned()))
 }
 
 fn lifecycle_warnings(lifecycle: &Lifecycle) -> Vec<String> {
