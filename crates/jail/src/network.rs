@@ -20,12 +20,16 @@ mod tests;
 use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr},
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
 };
 
+use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::{packet, sys};
+use crate::{
+    packet,
+    sys::{self, Side},
+};
 
 /// The sandbox's own end, as data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,10 +64,17 @@ pub(crate) fn make(end: &NetworkEnd) -> io::Result<Vec<OwnedFd>> {
 #[serde(rename_all = "camelCase")]
 pub enum NetworkMeans {
     /// Every port of every address leads to the sockets.
-    Tproxy { v6: bool },
+    Tproxy {
+        v6: bool,
+    },
     /// Routes work, but rules do not. `why`: the kernel's answer to those.
-    NamedPorts { v6: bool, why: String },
-    None { why: String },
+    NamedPorts {
+        v6: bool,
+        why: String,
+    },
+    None {
+        why: String,
+    },
 }
 
 /// A try is for nobody, so any address does.
@@ -73,18 +84,17 @@ const TRIED: NetworkEnd = NetworkEnd {
     mark: 1,
 };
 
-/// A try in a child of this process.
+/// A try in a child of this process: its number, and where it reports.
 #[derive(Debug)]
-pub(crate) struct Trial(io::Result<OwnedFd>);
+pub(crate) struct Trial(io::Result<(i32, OwnedFd)>);
 
 impl NetworkMeans {
     /// Begins to try everything once in a child, which ends by itself. The caller must have one thread.
     pub(crate) fn begin_trial() -> Trial {
         Trial(packet::pair().and_then(|(ours, theirs)| {
-            use std::os::fd::AsFd as _;
             match sys::clone_process(libc::CLONE_NEWUSER | libc::CLONE_NEWNET)? {
-                sys::Side::Parent { .. } => Ok(ours),
-                sys::Side::Child => {
+                Side::Parent { pid, .. } => Ok((pid, ours)),
+                Side::Child => {
                     drop(ours);
                     let sent = packet::send(theirs.as_fd(), &Self::try_here(), &[]);
                     sys::exit_now(i32::from(sent.is_err()))
@@ -114,9 +124,11 @@ impl NetworkMeans {
 impl Trial {
     /// Waits for the result.
     pub(crate) fn finish(self) -> NetworkMeans {
-        use std::os::fd::AsFd as _;
-        let received = self.0.and_then(|socket| {
-            packet::receive::<NetworkMeans>(socket.as_fd(), rustix::net::RecvFlags::empty())
+        let received = self.0.and_then(|(pid, socket)| {
+            let received = packet::receive::<NetworkMeans>(socket.as_fd(), RecvFlags::empty());
+            // Fails where children are not waited for, as in the spawner.
+            drop(sys::wait_for(pid));
+            received
         });
         match received {
             Ok((means, _)) => means,

@@ -244,9 +244,8 @@ pub(crate) fn attach_filter(socket: &OwnedFd, program: &[libc::sock_filter]) -> 
     let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
     let size = mem::size_of_val(&program) as libc::socklen_t;
     // SAFETY: `program` names `length` instructions, which outlive the call; the kernel copies them.
-    let rc = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const program).cast(), size)
-    };
+    let rc =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const program).cast(), size) };
     check(c_long::from(rc)).map(drop)
 }
 

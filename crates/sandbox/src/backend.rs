@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     ByteSize, DiffQuery, DiffReport, Error, Isolation, Next, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
-    TreeFacts, Usage, VolumeId, VolumeKind, VolumeStorage,
+    TreeFacts, Usage, VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
 };
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -295,6 +295,12 @@ pub trait Instance: fmt::Debug + Send + Sync {
     async fn resume(&self) -> Result<(), BackendError>;
 
     async fn usage(&self) -> Result<Usage, BackendError>;
+
+    /// The sockets by which the sandbox's network is served; each call returns copies of the same ones. `None`: it has
+    /// no network to serve.
+    async fn network_sockets(&self) -> Result<Option<NetworkSockets>, BackendError> {
+        Ok(None)
+    }
 
     /// Returns when the instance has ended, for whatever reason. Safe to call from several tasks.
     async fn ended(&self);

@@ -141,24 +141,16 @@ impl Rule<'_, '_> {
     /// Only packets for this address.
     fn to(&mut self, address: IpAddr) -> &mut Self {
         match address {
-            IpAddr::V4(address) => {
-                self.family(V4).payload(Base::Network, 16, 4).equals(&address.octets())
-            }
-            IpAddr::V6(address) => {
-                self.family(V6).payload(Base::Network, 24, 16).equals(&address.octets())
-            }
+            IpAddr::V4(address) => self.family(V4).payload(Base::Network, 16, 4).equals(&address.octets()),
+            IpAddr::V6(address) => self.family(V6).payload(Base::Network, 24, 16).equals(&address.octets()),
         }
     }
 
     /// Only packets from this address.
     fn from(&mut self, address: IpAddr) -> &mut Self {
         match address {
-            IpAddr::V4(address) => {
-                self.family(V4).payload(Base::Network, 12, 4).equals(&address.octets())
-            }
-            IpAddr::V6(address) => {
-                self.family(V6).payload(Base::Network, 8, 16).equals(&address.octets())
-            }
+            IpAddr::V4(address) => self.family(V4).payload(Base::Network, 12, 4).equals(&address.octets()),
+            IpAddr::V6(address) => self.family(V6).payload(Base::Network, 8, 16).equals(&address.octets()),
         }
     }
 

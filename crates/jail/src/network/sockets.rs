@@ -123,7 +123,11 @@ fn filter(end: &NetworkEnd) -> Vec<sock_filter> {
     let own = end.v4.to_bits();
     let mut v4 = vec![instruction(LOAD_BYTE, 9)];
     v4.extend(unless_equal(TCP));
-    v4.extend([instruction(INDEX_BY_HEADER, 0), instruction(LOAD_BYTE_INDEXED, 13), instruction(AND, SYN_AND_ACK)]);
+    v4.extend([
+        instruction(INDEX_BY_HEADER, 0),
+        instruction(LOAD_BYTE_INDEXED, 13),
+        instruction(AND, SYN_AND_ACK),
+    ]);
     v4.extend(unless_equal(SYN));
     v4.extend(unless_words_equal(12, &[own]));
     v4.extend(if_words_equal(16, &[own]));
@@ -191,5 +195,9 @@ fn if_words_equal(offset: u32, values: &[u32]) -> Vec<sock_filter> {
 
 fn unless_words_equal(offset: u32, values: &[u32]) -> Vec<sock_filter> {
     let loaded = values.iter().zip((offset..).step_by(4));
-    loaded.flat_map(|(value, at)| [[instruction(LOAD_WORD, at)].to_vec(), unless_equal(*value).to_vec()].concat()).collect()
+    loaded
+        .flat_map(|(value, at)| {
+            [[instruction(LOAD_WORD, at)].to_vec(), unless_equal(*value).to_vec()].concat()
+        })
+        .collect()
 }
