@@ -14,6 +14,11 @@ mod rule;
 mod spec;
 mod surroundings;
 
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
 pub use address::{InvalidNet, IpNet, canonical};
 pub use decide::{Cause, Flow, NameVerdict, PolicyRef, RuleRef, Verdict};
 pub use event::{NetworkEvent, NetworkEventKind};
