@@ -13,6 +13,7 @@ mod hold;
 pub mod hostile;
 mod memory;
 mod neighbours;
+mod network;
 mod report;
 mod secrets;
 mod settings;
@@ -85,6 +86,10 @@ pub const INSIDE: &[Inside] = &[
     inside("hostname", neighbours::hostname),
     inside("namespaces", neighbours::namespaces),
     inside("network-out", |_| neighbours::network_out()),
+    inside("network-descriptors", |_| network::descriptors()),
+    inside("network-rights", |_| network::rights()),
+    inside("network-catch", |_| network::catch()),
+    inside("network-nobody", |_| network::nobody()),
     inside("descriptors", |_| escapes::descriptors()),
     inside("working-directory", escapes::working_directory),
     inside("engine-sockets", |_| escapes::engine_sockets()),

@@ -160,6 +160,9 @@ pub enum Request {
     Accept {
         incoming: u64,
     },
+    /// The sockets of the sandbox's network, which are attached to the response (`SCM_RIGHTS`). Refused unless the host
+    /// is connected by a Unix socket, and if there are none.
+    NetworkSockets,
     Processes,
     /// Kills every process of the workload. The guest stays.
     KillAll {
@@ -397,6 +400,10 @@ pub enum Response {
     /// [`Incoming`]s follow.
     Listening {
         port: u16,
+    },
+    /// That many descriptors are attached to this frame.
+    NetworkSockets {
+        count: u32,
     },
 }
 

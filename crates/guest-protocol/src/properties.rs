@@ -52,9 +52,11 @@ impl Request {
             | Self::Processes => LOOK,
             Self::Glob { .. } | Self::Grep { .. } => Properties { is_slow: true, ..LOOK },
             Self::List { recursive, .. } => Properties { is_slow: *recursive, ..LOOK },
-            Self::ExecStart(_) | Self::ExecResize { .. } | Self::KillAll { .. } | Self::Shutdown { .. } => {
-                Properties { repeatable: true, ..CHANGE }
-            }
+            Self::ExecStart(_)
+            | Self::ExecResize { .. }
+            | Self::NetworkSockets
+            | Self::KillAll { .. }
+            | Self::Shutdown { .. } => Properties { repeatable: true, ..CHANGE },
             Self::ExecStdin { .. } => Properties { has_body: true, ..CHANGE },
             Self::ExecSignal { .. } | Self::ContextRemove { .. } => CHANGE,
             Self::ContextReset { .. } => Properties { is_slow: true, ..CHANGE },
@@ -80,6 +82,7 @@ impl Request {
     /// The protocol version that introduced this request. A host does not send it to an older guest.
     pub fn since(&self) -> u32 {
         match self {
+            Self::NetworkSockets => 4,
             Self::Write { write: WriteMode::At(_), .. } => 3,
             Self::ContextCreate(_)
             | Self::ContextList
@@ -155,6 +158,7 @@ impl Request {
                 matches!(answer, Response::Context { .. })
             }
             Self::Languages { .. } => matches!(answer, Response::Languages { .. }),
+            Self::NetworkSockets => matches!(answer, Response::NetworkSockets { .. }),
             Self::Processes => matches!(answer, Response::Processes { .. }),
             Self::Ping
             | Self::ExecSignal { .. }

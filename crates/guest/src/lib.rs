@@ -18,6 +18,7 @@ mod exec;
 mod files;
 mod limits;
 mod listen;
+mod network;
 mod processes;
 mod program;
 mod reap;
@@ -63,6 +64,8 @@ pub struct GuestConfig {
     pub home: Option<String>,
     /// The syscall filter's socket requests, if it supports them.
     pub sockets: Option<SocketGate>,
+    /// Sockets of the sandbox's network (close-on-exec), handed to hosts that ask and are connected by a Unix socket.
+    pub network: Vec<OwnedFd>,
 }
 
 /// The state that all tasks share.
@@ -71,6 +74,7 @@ pub(crate) struct Guest {
     pub(crate) execs: exec::Execs,
     pub(crate) listeners: listen::Listeners,
     pub(crate) contexts: code::Contexts,
+    pub(crate) network: network::Kept,
     pub(crate) workload_cgroup: Vec<OwnedFd>,
     pub(crate) memory_cgroup: Option<OwnedFd>,
     /// One permit for each process that creates or fills files.
@@ -159,10 +163,13 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
     // Files that we create get the usual modes, whatever umask we inherited.
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let rlimits = keep_descriptor_limit(config.rlimits);
+    let network = network::Kept::new(config.network, &config.transport);
+    let not_counted = network.counted();
     let guest = Rc::new(Guest {
         execs: exec::Execs::default(),
         listeners: listen::Listeners::default(),
         contexts: code::Contexts::default(),
+        network,
         workload_cgroup: config.workload_cgroup,
         memory_cgroup: config.memory_cgroup,
         charged_turns: Semaphore::new(limits::MAX_CHARGED),
@@ -180,7 +187,7 @@ pub fn run(config: GuestConfig) -> io::Result<()> {
         was_active: Notify::new(),
     });
     if let Some(gate) = config.sockets {
-        sockets::guard(gate)?;
+        sockets::guard(gate, not_counted)?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = LocalSet::new().block_on(&runtime, async {

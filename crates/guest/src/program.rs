@@ -86,7 +86,18 @@ fn configure(
     let transport = guarded(transport.ok_or_else(usage)?, token)?;
     // Last: the filter may forbid what was opened above.
     let sockets = internet.map(filter).transpose()?.flatten();
-    Ok(GuestConfig { transport, workload_cgroup, memory_cgroup, oom_counter, rlimits, home, sockets })
+    // Only the spawner makes a network.
+    let network = Vec::new();
+    Ok(GuestConfig {
+        transport,
+        workload_cgroup,
+        memory_cgroup,
+        oom_counter,
+        rlimits,
+        home,
+        sockets,
+        network,
+    })
 }
 
 fn tcp(address: &OsString) -> io::Result<Transport> {

@@ -121,6 +121,10 @@ impl Connection<'_, '_> {
                     Err(failure) => self.tell(Err(failure)).await,
                 }
             }
+            Request::NetworkSockets => {
+                guest.network.hand_out(self.writer).await?;
+                Ok(Next::Request)
+            }
             Request::ContextCreate(_)
             | Request::ContextList
             | Request::ContextReset { .. }

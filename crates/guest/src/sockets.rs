@@ -42,13 +42,21 @@ pub struct InternetBudget {
     pub other_socket: u64,
 }
 
-/// Answers socket and connection calls forever, on a thread that makes neither: our own calls are asked about too.
-pub(crate) fn guard(gate: SocketGate) -> io::Result<()> {
-    let thread = thread::Builder::new().name("guest-sockets".to_owned()).stack_size(STACK_BYTES);
-    thread.spawn(move || answer_all(&gate)).map(drop)
+/// Sockets in this network namespace that are not the workload's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct NotCounted {
+    pub(crate) tcp: u64,
+    pub(crate) others: u64,
 }
 
-fn answer_all(gate: &SocketGate) {
+/// Answers socket and connection calls forever, on a thread that makes neither: our own calls are asked about too.
+pub(crate) fn guard(gate: SocketGate, not_counted: NotCounted) -> io::Result<()> {
+    let thread = thread::Builder::new().name("guest-sockets".to_owned()).stack_size(STACK_BYTES);
+    thread.spawn(move || answer_all(&gate, not_counted)).map(drop)
+}
+
+fn answer_all(gate: &SocketGate, not_counted: NotCounted) {
+    let count_internet = || count_internet(&gate.internet, not_counted);
     sys::answer_on_same_processor(&gate.listener);
     let (mut netlink, mut internet) =
         (Budget::new(gate.max_netlink.into()), Budget::new(gate.internet.bytes));
@@ -65,12 +73,10 @@ fn answer_all(gate: &SocketGate) {
                 netlink.take(thread, 1, count_netlink)
             }
             AskedCall { number: libc::SYS_socket, thread, .. } => {
-                internet.take(thread, gate.internet.other_socket, || count_internet(&gate.internet))
+                internet.take(thread, gate.internet.other_socket, count_internet)
             }
             // For TCP, one more socket at the other end.
-            AskedCall { thread, .. } => {
-                internet.take(thread, gate.internet.tcp_socket, || count_internet(&gate.internet))
-            }
+            AskedCall { thread, .. } => internet.take(thread, gate.internet.tcp_socket, count_internet),
         };
         // An error means that the caller has ended meanwhile.
         sys::answer_call(&gate.listener, call.id, granted.map_err(Errno::raw_os_error)).ok();
@@ -129,8 +135,8 @@ fn count_netlink() -> Option<u64> {
 }
 
 /// The most that the internet sockets of this network namespace take.
-fn count_internet(budget: &InternetBudget) -> Option<u64> {
-    internet_bytes(&fs::read_to_string("/proc/net/sockstat").ok()?, &protocols()?, budget)
+fn count_internet(budget: &InternetBudget, not_counted: NotCounted) -> Option<u64> {
+    internet_bytes(&fs::read_to_string("/proc/net/sockstat").ok()?, &protocols()?, budget, not_counted)
 }
 
 fn protocols() -> Option<String> {
@@ -139,12 +145,18 @@ fn protocols() -> Option<String> {
 
 /// `protocols` counts sockets of TCP and UDP only once they are bound or connected, `sockstat` all sockets of every
 /// kind.
-fn internet_bytes(sockstat: &str, protocols: &str, budget: &InternetBudget) -> Option<u64> {
+fn internet_bytes(
+    sockstat: &str,
+    protocols: &str,
+    budget: &InternetBudget,
+    not_counted: NotCounted,
+) -> Option<u64> {
     let all: u64 =
         sockstat.lines().find_map(|line| line.strip_prefix("sockets: used "))?.trim().parse().ok()?;
     let of = |names: [&str; 2]| names.iter().filter_map(|name| n_sockets(protocols, name)).sum::<u64>();
     let tcp = of(["TCP", "TCPv6"]);
     let others = all.saturating_sub(of(["UNIX", "UNIX-STREAM"])).saturating_sub(tcp);
+    let (tcp, others) = (tcp.saturating_sub(not_counted.tcp), others.saturating_sub(not_counted.others));
     Some(tcp.saturating_mul(budget.tcp_socket).saturating_add(others.saturating_mul(budget.other_socket)))
 }
 
@@ -174,13 +186,12 @@ mod tests {
         let budget = InternetBudget { bytes: 0, tcp_socket: 10, other_socket: 1000 };
         // 42 of TCP, 58 of Unix, and 8 others.
         let sockstat = "sockets: used 108\nTCP: inuse 40 orphan 0 tw 0 alloc 41 mem 90\n";
-        assert_eq!(internet_bytes(sockstat, PROTOCOLS, &budget), Some(8420));
-        assert_eq!(
-            internet_bytes("sockets: used 1\n", PROTOCOLS, &budget),
-            Some(420),
-            "counted at other times"
-        );
-        assert_eq!(internet_bytes("", PROTOCOLS, &budget), None);
+        let bytes = |sockstat, not_counted| internet_bytes(sockstat, PROTOCOLS, &budget, not_counted);
+        assert_eq!(bytes(sockstat, NotCounted::default()), Some(8420));
+        assert_eq!(bytes("sockets: used 1\n", NotCounted::default()), Some(420), "counted at other times");
+        assert_eq!(bytes("", NotCounted::default()), None);
+        assert_eq!(bytes(sockstat, NotCounted { tcp: 2, others: 5 }), Some(3400));
+        assert_eq!(bytes("sockets: used 1\n", NotCounted { tcp: 50, others: 5 }), Some(0));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::SocketFlags;
+use rustix::net::{AddressFamily, SocketFlags};
 use tokio::{
     io::{AsyncReadExt as _, Interest},
     sync::Semaphore,
@@ -48,6 +48,16 @@ impl From<OwnedFd> for Transport {
 }
 
 impl Transport {
+    /// Whether hosts connect by Unix sockets, which can carry descriptors.
+    pub(crate) fn carries_descriptors(&self) -> bool {
+        match self {
+            Self::Listener { socket, .. } => {
+                rustix::net::sockopt::socket_domain(socket).is_ok_and(|domain| domain == AddressFamily::UNIX)
+            }
+            Self::Carried { .. } => false,
+        }
+    }
+
     /// Starts to serve. The process may have threads from here on.
     pub(crate) fn serve(self, guest: &Rc<Guest>) -> io::Result<()> {
         match self {

@@ -1,9 +1,12 @@
 //! Frames over one connection.
 
-use std::{future::pending, io, io::IoSlice};
+use std::{future::pending, io, io::IoSlice, mem::MaybeUninit, os::fd::BorrowedFd};
 
 use bytes::{Bytes, BytesMut};
-use guest_protocol::{Decoder, Failure, Frame, FrameKind, HEADER_BYTES, ProtocolError, Response, header};
+use guest_protocol::{
+    Decoder, Failure, Frame, FrameKind, HEADER_BYTES, ProtocolError, Response, encode, header,
+};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::{io::Interest, net::UnixStream};
 
 use crate::limits::READ_AHEAD_BYTES;
@@ -113,6 +116,18 @@ impl<'a> FrameReader<'a> {
     }
 }
 
+/// Most descriptors attached to one frame.
+const MAX_DESCRIPTORS: usize = 8;
+
+fn send_with(stream: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
+}
+
 /// The writing side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameWriter<'a> {
@@ -130,6 +145,20 @@ impl<'a> FrameWriter<'a> {
 
     pub(crate) async fn respond(&self, response: &Response) -> Result<()> {
         self.send(&Frame::json(FrameKind::Response, response)?).await
+    }
+
+    /// With descriptors attached to the first byte. The stream must be a Unix socket whose peer is the host itself.
+    pub(crate) async fn respond_with(
+        &self,
+        response: &Response,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<()> {
+        let frame = Frame::json(FrameKind::Response, response)?;
+        let mut bytes = BytesMut::new();
+        encode(&frame, &mut bytes)?;
+        let send = || send_with(self.stream, &bytes, descriptors);
+        let n_sent = self.stream.async_io(Interest::WRITABLE, send).await?;
+        Ok(self.write_all(&mut [IoSlice::new(&bytes[n_sent..])]).await?)
     }
 
     pub(crate) async fn fail(&self, failure: &Failure) -> Result<()> {

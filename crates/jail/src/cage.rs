@@ -8,6 +8,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::network::NetworkEnd;
+
 /// Everything that one child needs to know. Descriptors come later; see [`crate::ReplySocket::hand_over`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cage {
@@ -426,6 +428,8 @@ pub enum Step {
         at: PathBuf,
     },
     Loopback,
+    /// In place of `Loopback`: a network whose other end is whoever gets the sockets from the guest.
+    Network(NetworkEnd),
     Hostname {
         name: String,
     },
@@ -477,6 +481,7 @@ impl Step {
             Self::Setting { .. } => "setting",
             Self::MakePath { .. } => "make path",
             Self::Loopback => "loopback",
+            Self::Network(_) => "network",
             Self::Hostname { .. } => "hostname",
             Self::Pivot { .. } => "pivot",
             Self::CloseDescriptors => "close descriptors",
@@ -512,6 +517,10 @@ impl fmt::Display for Step {
             Self::Place { what, at } => write!(f, "{name} {what} at {at}"),
             Self::PlaceRoot { mount, at } => write!(f, "{name} mount {mount} at {at}"),
             Self::Flags { at, flags } => write!(f, "{name} {at} {flags:?}"),
+            Self::Network(end) => {
+                write!(f, "{name} {}", end.v4)?;
+                end.v6.map_or(Ok(()), |v6| write!(f, " {v6}"))
+            }
             Self::Hostname { name: host } => write!(f, "{name} {host}"),
             Self::Setting { at, value } => write!(f, "{name} {at} = {value}"),
             Self::Pivot { root } => write!(f, "{name} to {root}"),

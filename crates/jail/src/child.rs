@@ -19,7 +19,7 @@ use crate::{
     cage::{Cage, InternetBudget, Missing, MountFlag, MountName, MountPath, Namespace, NewMount, Step},
     devices, handed,
     mount_target::{self, Crossing},
-    mounts,
+    mounts, network,
     packet::{self, Failure, HandingOver, Reply},
     privileges,
     seccomp::{Filter, SocketGate},
@@ -42,6 +42,8 @@ pub struct Handoff {
     /// Absent if the kernel gives us no listener: see [`SocketGate`].
     pub sockets: Option<SocketGate>,
     pub internet: InternetBudget,
+    /// The sockets of [`Step::Network`], in their order; none without that step.
+    pub network: Vec<OwnedFd>,
 }
 
 /// The spawner's message that the id maps are written. Sent with it: a pidfd of the child, then the layers.
@@ -71,6 +73,7 @@ pub(crate) fn become_guest(
     let mut child = Child {
         reply: Some(reply),
         handoff: None,
+        network: Vec::new(),
         from_spawner: Some(from_spawner),
         pidfd: None,
         layers: Vec::new(),
@@ -106,6 +109,8 @@ pub(crate) fn prepare(steps: &[Step]) -> Result<(), Failure> {
 struct Child<'a> {
     reply: Option<OwnedFd>,
     handoff: Option<Handoff>,
+    /// The sockets of the network, until they are part of the handoff.
+    network: Vec<OwnedFd>,
     from_spawner: Option<OwnedFd>,
     pidfd: Option<OwnedFd>,
     layers: Vec<Option<OwnedFd>>,
@@ -172,6 +177,10 @@ impl Child<'_> {
             Step::Mask { at, missing } => self.mask(at, *missing),
             Step::ReadOnly { at } => self.make_read_only(at),
             Step::Setting { at, value } => self.set(at, value),
+            Step::Network(end) => {
+                self.network = network::make(end)?;
+                Ok(())
+            }
             Step::CloseDescriptors => self.close_descriptors(),
             Step::Seccomp { .. } => {
                 let sockets = self.filter.install()?;
@@ -323,6 +332,7 @@ impl Child<'_> {
             rlimits: std::mem::take(&mut self.rlimits),
             sockets: None,
             internet: self.internet,
+            network: std::mem::take(&mut self.network),
         });
         Ok(())
     }
@@ -337,7 +347,7 @@ impl Child<'_> {
         let handed = self.handoff.iter().flat_map(|handoff| {
             [Some(&handoff.listener), handoff.oom_counter.as_ref(), handoff.memory_cgroup.as_ref()]
                 .into_iter()
-                .chain(handoff.workload_cgroup.iter().map(Some))
+                .chain(handoff.workload_cgroup.iter().chain(&handoff.network).map(Some))
         });
         let mut keep: Vec<u32> = [self.reply.as_ref(), self.pidfd.as_ref()]
             .into_iter()
@@ -430,6 +440,7 @@ fn run_plain(step: &Step) -> io::Result<()> {
         | Step::Mask { .. }
         | Step::ReadOnly { .. }
         | Step::Setting { .. }
+        | Step::Network(_)
         | Step::CloseDescriptors
         | Step::Seccomp { .. } => {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "this step is for a child only"))
@@ -473,6 +484,7 @@ mod tests {
         Child {
             reply: None,
             handoff: None,
+            network: Vec::new(),
             from_spawner: None,
             pidfd: None,
             layers: Vec::new(),

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     cage::{Cage, Step},
     cgroup::WorkloadFiles,
+    network::NetworkMeans,
 };
 
 /// Longest message. A cage takes about eight kilobytes, and about ten more with many layers or on a host with many
@@ -66,6 +67,7 @@ pub enum Reply {
         ids: u32,
         idmap_failure: Option<Failure>,
         device_failure: Option<Failure>,
+        network: NetworkMeans,
     },
     /// The cage is complete and the guest takes over. `step_micros`: the duration of each step.
     Ready {

@@ -11,7 +11,9 @@ use rustix::process::{Resource, geteuid, getrlimit};
 use crate::{
     cage::MountFlag,
     cgroup::{Cgroups, Controller},
-    mounts, outer, seccomp, spawner, sys,
+    mounts,
+    network::NetworkMeans,
+    outer, seccomp, spawner, sys,
 };
 
 /// Oldest kernel with everything that a cage needs (`mount_setattr` is the newest of those).
@@ -46,6 +48,7 @@ pub fn run(home: &Path) -> Vec<Check> {
     } else {
         checks.push(subordinate_ids());
     }
+    checks.push(network());
     checks.extend(cgroups(is_root));
     checks.push(open_files());
     checks.push(disk_space(&home));
@@ -159,6 +162,22 @@ fn seccomp_filter() -> Check {
         seccomp::Filter::workload().install().map(drop)
     });
     result("seccomp filters", true, tried, || Some("Boot a kernel with CONFIG_SECCOMP_FILTER=y.".to_owned()))
+}
+
+fn network() -> Check {
+    let means = NetworkMeans::begin_trial().finish();
+    let detail = match &means {
+        NetworkMeans::Tproxy { v6: true } => "tproxy, IPv4 and IPv6".to_owned(),
+        NetworkMeans::Tproxy { v6: false } => "tproxy, IPv4 only".to_owned(),
+        NetworkMeans::NamedPorts { why, .. } => format!("no tproxy for nftables: {why}"),
+        NetworkMeans::None { why } => why.clone(),
+    };
+    let fix = match &means {
+        NetworkMeans::Tproxy { .. } => None,
+        NetworkMeans::NamedPorts { .. } => Some("sudo modprobe -a nf_tables nft_tproxy".to_owned()),
+        NetworkMeans::None { .. } => namespaces_fix(),
+    };
+    Check { check: "network policies", works: fix.is_none(), is_needed: false, detail, fix }
 }
 
 fn idmapped(home: &Path) -> Check {

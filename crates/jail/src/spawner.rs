@@ -20,7 +20,9 @@ use rustix::{
 use crate::{
     cage::{Cage, FileIdentity, HandedLayer, IdMap},
     child::{self, Go, Handoff},
-    devices, handed, image, mounts, outer,
+    devices, handed, image, mounts,
+    network::NetworkMeans,
+    outer,
     packet::{self, Failure, Reply, ReplySocket, Request},
     privileges,
     seccomp::Filter,
@@ -139,11 +141,14 @@ impl Spawner {
             Request::Prepare { steps, shown_through, mark } => {
                 self.mark = mark;
                 let prepared = enter_cgroups(descriptors).and_then(|()| child::prepare(&steps));
+                let trial = NetworkMeans::begin_trial();
                 let idmap_failure = try_idmap(&shown_through).err();
                 let device_failure =
                     devices::try_make().err().map(|error| Failure::new("make device nodes", &error));
                 let ids = outer::ids_here();
-                answer(&reply, prepared.map(|()| Reply::Prepared { ids, idmap_failure, device_failure }));
+                let network = trial.finish();
+                let found = Reply::Prepared { ids, idmap_failure, device_failure, network };
+                answer(&reply, prepared.map(|()| found));
             }
             Request::Spawn { cage } => {
                 if let Err(failure) = self.spawn(*cage, &reply) {

@@ -223,6 +223,45 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     check(c_long::from(rc)).map(drop)
 }
 
+/// Sets an option whose value is an int.
+pub(crate) fn set_socket_option(
+    socket: &OwnedFd,
+    level: c_int,
+    option: c_int,
+    value: c_int,
+) -> io::Result<()> {
+    let length = mem::size_of::<c_int>() as libc::socklen_t;
+    let value = (&raw const value).cast();
+    // SAFETY: the kernel reads `length` bytes of one int, which outlives the call.
+    let rc = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, length) };
+    check(c_long::from(rc)).map(drop)
+}
+
+/// Makes a socket receive only the packets that the program passes.
+pub(crate) fn attach_filter(socket: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_too_long| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    let size = mem::size_of_val(&program) as libc::socklen_t;
+    // SAFETY: `program` names `length` instructions, which outlive the call; the kernel copies them.
+    let rc =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const program).cast(), size) };
+    check(c_long::from(rc)).map(drop)
+}
+
+/// Makes a packet socket receive what one link carries of a protocol (`ETH_P_*`).
+pub(crate) fn bind_to_link(socket: &OwnedFd, protocol: u16, link: c_int) -> io::Result<()> {
+    // SAFETY: `sockaddr_ll` is plain data for which all zeroes is a value.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = link;
+    let length = mem::size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes of the address, which outlives the call.
+    let rc = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    check(c_long::from(rc)).map(drop)
+}
+
 /// Names the process for `ps`; at most 15 bytes are kept.
 pub(crate) fn set_process_name(name: &CStr) {
     // SAFETY: PR_SET_NAME reads at most 16 bytes of a C string.

@@ -285,6 +285,14 @@ pub trait BackendSnapshots: Send + Sync {
     async fn diff(&self, plan: &SandboxPlan, query: DiffQuery) -> Result<DiffReport, BackendError>;
 }
 
+/// Since when a network policy holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NetworkHeld {
+    Now,
+    /// It allows more than the instance was built for.
+    FromNextStart,
+}
+
 /// What holds the network policies of all instances of a back end.
 pub trait BackendNetwork: Send + Sync {
     /// Decisions as they are made. A reader that falls behind misses some.
@@ -317,7 +325,7 @@ pub trait Instance: fmt::Debug + Send + Sync {
     async fn usage(&self) -> Result<Usage, BackendError>;
 
     /// Holds this network policy from now on. Open connections that it forbids end.
-    async fn hold_network(&self, _plan: &NetworkPlan) -> Result<(), BackendError> {
+    async fn hold_network(&self, _plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
         Err(BackendError::Unsupported { what: "this back end has no network policies".to_owned(), next: None })
     }
 

@@ -33,7 +33,7 @@ mod volume;
 
 pub use backend::{
     Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots, BackendVolumes, Capabilities,
-    Capability, GuestIo, GuestStream, Holding, Instance,
+    Capability, GuestIo, GuestStream, Holding, Instance, NetworkHeld,
 };
 pub use base::{Base, BaseConfig, ResolvedVolume};
 pub use call::{Call, Frontend};

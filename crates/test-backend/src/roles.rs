@@ -7,8 +7,16 @@ pub(crate) fn take_role() {
 
 /// What the child of the spawner becomes.
 fn become_guest(handoff: jail::Handoff) -> i32 {
-    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
-        handoff;
+    let jail::Handoff {
+        listener,
+        workload_cgroup,
+        memory_cgroup,
+        oom_counter,
+        rlimits,
+        sockets,
+        internet,
+        network,
+    } = handoff;
     let jail::InternetBudget { bytes, tcp_socket, other_socket } = internet;
     let internet = guest::InternetBudget { bytes, tcp_socket, other_socket };
     let sockets = sockets.map(|gate| guest::SocketGate {
@@ -24,6 +32,7 @@ fn become_guest(handoff: jail::Handoff) -> i32 {
         rlimits,
         home: None,
         sockets,
+        network,
     };
     i32::from(guest::run(config).is_err())
 }

@@ -7,8 +7,16 @@ use jail::Handoff;
 
 /// Runs as process 1 of a sandbox, forked and never exec'ed. Returns the sandbox's exit code.
 pub(crate) fn guest_main(handoff: Handoff) -> i32 {
-    let Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
-        handoff;
+    let Handoff {
+        listener,
+        workload_cgroup,
+        memory_cgroup,
+        oom_counter,
+        rlimits,
+        sockets,
+        internet,
+        network,
+    } = handoff;
     let jail::InternetBudget { bytes, tcp_socket, other_socket } = internet;
     let internet = InternetBudget { bytes, tcp_socket, other_socket };
     let sockets = sockets.map(|gate| guarded_by(gate, internet));
@@ -20,6 +28,7 @@ pub(crate) fn guest_main(handoff: Handoff) -> i32 {
         rlimits,
         home: None,
         sockets,
+        network,
     }) {
         Ok(()) => 0,
         Err(_unreachable_host) => 1,

@@ -9,8 +9,8 @@ use std::{
 };
 
 use jail::{
-    Cage, HandedLayer, IdMap, InternetBudget, Missing, MountFlag, MountName, MountPath, Namespace, NewMount,
-    PtsOptions, StagePath, Step, WORKLOAD_CAPABILITIES,
+    Cage, HandedLayer, IdMap, InternetBudget, Missing, MountFlag, MountName, MountPath, Namespace,
+    NetworkEnd, NewMount, PtsOptions, StagePath, Step, WORKLOAD_CAPABILITIES,
 };
 use sandbox::{RootfsPlan, SandboxPlan};
 
@@ -111,6 +111,8 @@ pub(crate) struct Decided {
     /// Processors to run on, if nothing else enforces the limit.
     pub(crate) affinity: Option<u32>,
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
+    /// The end of its network, if it has one beyond loopback.
+    pub(crate) network: Option<NetworkEnd>,
 }
 
 /// Directories of the layers that a plan names by id, topmost first.
@@ -129,7 +131,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     let stage = &ground.stage;
     let root = StagePath::new(stage, "root");
     let files = FileNames::of(&ground.sandboxes.join(plan.id.as_str()));
-    let mut steps = apart(&plan.hostname);
+    let mut steps = apart(&plan.hostname, decided.network.as_ref());
     steps.extend(decided.affinity.map(|count| Step::Affinity { count }));
 
     let sources = Sources::of(plan, ground, &decided.beneath);
@@ -147,7 +149,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
     if plan.rootfs == RootfsPlan::Host {
         usr_steps(plan, ground, &lowers.usr, &own, &mut steps);
     }
-    kernel_mounts(plan, ground, &mut steps);
+    kernel_mounts(plan, ground, decided.network.is_some(), &mut steps);
     let mounts = mounts::place_all(&plan.mounts, ground.ids, &mut steps);
     steps.push(Step::Pivot { root });
     if plan.rootfs != RootfsPlan::Host {
@@ -162,7 +164,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
 }
 
 /// The beginning of every cage: its own namespaces.
-pub(crate) fn apart(hostname: &str) -> Vec<Step> {
+pub(crate) fn apart(hostname: &str, network: Option<&NetworkEnd>) -> Vec<Step> {
     vec![
         Step::Unshare {
             namespaces: vec![
@@ -174,7 +176,7 @@ pub(crate) fn apart(hostname: &str) -> Vec<Step> {
             ],
         },
         // While the spawner maps our ids.
-        Step::Loopback,
+        network.map_or(Step::Loopback, |end| Step::Network(end.clone())),
         Step::Hostname { name: hostname.to_owned() },
         Step::FindPid,
         Step::AwaitIds,
@@ -337,7 +339,7 @@ pub(crate) fn usr_mounts(mountinfo: &str) -> Vec<PathBuf> {
     mounted.filter(|at| at.starts_with("/usr/")).map(|at| PathBuf::from(unescaped(at))).collect()
 }
 
-fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, steps: &mut Vec<Step>) {
+fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, has_network: bool, steps: &mut Vec<Step>) {
     let tmpfs = |bytes, mode| {
         let flags = vec![MountFlag::NoSuid, MountFlag::NoDev];
         NewMount::Tmpfs { bytes, mode, flags }
@@ -352,6 +354,11 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, steps: &mut Vec<Step>) {
         named_mount(MountName::Proc, NewMount::Proc, "proc"),
         named_mount(MountName::Sys, NewMount::Sys, "sys"),
     ]);
+    if has_network {
+        // The host's default may suit long distances; these are none, and it is several times slower here.
+        let at = MountPath::new(MountName::Proc, "sys/net/ipv4/tcp_congestion_control");
+        steps.push(Step::Setting { at, value: "reno".to_owned() });
+    }
     steps.extend(ground.kernel_files.steps());
 }
 

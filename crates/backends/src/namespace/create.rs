@@ -25,7 +25,7 @@ use super::{
     instance::{self, NamespaceInstance},
     mounts,
     names::{PlaceNames, own_directories, own_files},
-    orphans, receive,
+    network, orphans, receive,
     record::Record,
     socket,
     statement::DiskHold,
@@ -42,12 +42,17 @@ pub(crate) fn explain(host: &Host, plan: &SandboxPlan) -> Vec<String> {
         (Ok(beneath), Ok(ground)) => (beneath, ground),
         (Err(error), _) | (_, Err(error)) => return vec![error.to_string()],
     };
+    let network = match network::end_of(plan, &host.means.network) {
+        Ok(network) => network,
+        Err(error) => return vec![error.to_string()],
+    };
     let decided = Decided {
         first_id: None,
         has_image: decide_disk(host, plan) == DiskHold::FileSystem,
         beneath,
         affinity: holds.affinity,
         rlimits: holds.rlimits,
+        network,
     };
     let steps = cage::prepare_steps(&ground.stage).into_iter().map(|step| format!("once: {step}"));
     let cage = cage::build(plan, &ground, &decided);
@@ -175,13 +180,16 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
         let what = format!("sandbox {} has its files in a disk image, {why}", plan.id);
         return Err(BackendError::Unsupported { what, next: None });
     }
-    let isolation = host.means.isolation(&plan.limits, &disk);
+    let network = network::end_of(plan, &host.means.network)?;
+    let in_words = network::statement(&plan.network, network.as_ref());
+    let isolation = host.means.isolation(&plan.limits, &disk, in_words);
     let first_id = half_made.take_range(host)?;
     let what = || format!("could not make the files of sandbox {}", plan.id);
     half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what(), error))?;
     let holds = host.means.holds(&plan.limits);
     let has_image = disk == DiskHold::FileSystem;
-    let decided = Decided { first_id, has_image, beneath, affinity: holds.affinity, rlimits: holds.rlimits };
+    let (affinity, rlimits) = (holds.affinity, holds.rlimits);
+    let decided = Decided { first_id, has_image, beneath, affinity, rlimits, network };
     let cage = cage::build(plan, &ground, &decided);
     send(host, half_made, cage, isolation, &plan.limits, ground.skeleton.name())
 }

@@ -12,7 +12,7 @@ use guest_protocol::{Request, Response};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandbox::{
     BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, Next, SandboxId, SandboxPlan,
-    Usage,
+    Usage, network::NetworkSockets,
 };
 use tokio::{io::unix::AsyncFd, task::AbortHandle};
 
@@ -21,7 +21,7 @@ use super::{
     accounting::{self, Quota},
     error, hello,
     ids::IdLease,
-    orphans, record, socket,
+    network, orphans, record, socket,
     sweep::END_TIME,
     watched,
 };
@@ -194,6 +194,10 @@ impl Instance for NamespaceInstance {
             self.ask_guest(&mut usage).await;
         }
         Ok(usage)
+    }
+
+    async fn network_sockets(&self) -> Result<Option<NetworkSockets>, BackendError> {
+        network::sockets(&self.id, &self.host.directories.place(&self.id).socket()).await
     }
 
     async fn ended(&self) {

@@ -11,6 +11,7 @@ pub(crate) mod instance;
 mod layer;
 mod mounts;
 pub(crate) mod names;
+mod network;
 mod orphans;
 pub(crate) mod record;
 mod remains;
@@ -152,15 +153,15 @@ impl Host {
         let (reply, _) = prepared.receive().map_err(spawner::gone)?;
         let mut warnings = cgroups.missing().to_vec();
         let has_own_devices = matches!(reply, Reply::Prepared { device_failure: None, .. });
-        let ids = match reply {
-            Reply::Prepared { idmap_failure: Some(failure), .. } => {
+        let (ids, network) = match reply {
+            Reply::Prepared { idmap_failure: Some(failure), network, .. } => {
                 warnings.push(format!(
                     "Sandboxes have the host's own ids, since files cannot be shown with others: {failure}."
                 ));
-                Ids::Host
+                (Ids::Host, network)
             }
-            Reply::Prepared { .. } if is_root => Ids::OwnRange,
-            Reply::Prepared { ids, .. } => Ids::Shared(ids),
+            Reply::Prepared { network, .. } if is_root => (Ids::OwnRange, network),
+            Reply::Prepared { ids, network, .. } => (Ids::Shared(ids), network),
             Reply::Failed(failure) => return Err(unsupported(failure)),
             other => return Err(unexpected(&other)),
         };
@@ -183,8 +184,14 @@ impl Host {
             kernel_files: KernelFiles::default(),
             hidden: Vec::new(),
         };
-        let means =
-            Means { cgroups, ids, processors: processors(), max_open_files: max_open_files(), warnings };
+        let means = Means {
+            cgroups,
+            ids,
+            network,
+            processors: processors(),
+            max_open_files: max_open_files(),
+            warnings,
+        };
         let disk_tools = match ids {
             Ids::OwnRange | Ids::Shared(_) => disk::find_tools(),
             Ids::Host => Err("files cannot be shown with a sandbox's own ids here".to_owned()),
@@ -411,6 +418,7 @@ impl Backend for NamespaceBackend {
             (Capability::Volumes, true),
             (Capability::Snapshots, true),
             (Capability::HostPaths, true),
+            (Capability::Network, matches!(self.0.means.network, jail::NetworkMeans::Tproxy { .. })),
         ] {
             if works {
                 has.push(capability);
@@ -419,6 +427,9 @@ impl Backend for NamespaceBackend {
         let mut missing = cgroups.missing().to_vec();
         if let Err(why) = &self.0.disk_tools {
             missing.push(format!("Disk limits are held by accounting: {why}."));
+        }
+        if let Some(why) = network::why_none(&self.0.means.network) {
+            missing.push(format!("Sandboxes reach nothing but package indexes: {why}."));
         }
         Ok(Capabilities { backend: BackendKind::Namespace, has, missing })
     }

@@ -43,10 +43,15 @@ pub(crate) fn reachable(path: &Path) -> io::Result<Reachable> {
 
 /// Opens a stream to the guest of a sandbox.
 pub(crate) async fn connect(id: &SandboxId, socket: &Path) -> Result<GuestStream, BackendError> {
+    Ok(Box::new(connect_unix(id, socket).await?))
+}
+
+/// The same as a Unix socket, which can carry descriptors.
+pub(crate) async fn connect_unix(id: &SandboxId, socket: &Path) -> Result<UnixStream, BackendError> {
     let failed = |error| error::from_io(format!("could not reach the guest of {id}"), error);
     let reach = reachable(socket).map_err(failed)?;
     match UnixStream::connect(reach.path()).await {
-        Ok(stream) => Ok(Box::new(stream)),
+        Ok(stream) => Ok(stream),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
             Err(BackendError::Gone(id.clone()))
         }

@@ -1,6 +1,9 @@
 //! Which limits are enforced, by what, and the sandbox's statement about it.
 
-use jail::cgroup::{Cgroups, Controller};
+use jail::{
+    NetworkMeans,
+    cgroup::{Cgroups, Controller},
+};
 use rustix::process::Resource;
 use sandbox::{BackendKind, ByteSize, Enforcement, Isolation, LimitKind, LimitStatement, LimitsPlan};
 
@@ -24,6 +27,7 @@ const SHARED_USER: &str = "Inotify watches, queued signals, timers and message q
 pub(crate) struct Means {
     pub(crate) cgroups: Cgroups,
     pub(crate) ids: Ids,
+    pub(crate) network: NetworkMeans,
     pub(crate) processors: u32,
     /// The most open files that we may grant.
     pub(crate) max_open_files: u64,
@@ -91,7 +95,8 @@ impl Means {
         Holds { rlimits, affinity }
     }
 
-    pub(crate) fn isolation(&self, limits: &LimitsPlan, disk: &DiskHold) -> Isolation {
+    /// `network`: see [`super::network::statement`].
+    pub(crate) fn isolation(&self, limits: &LimitsPlan, disk: &DiskHold, network: &str) -> Isolation {
         let id_map = match self.ids {
             Ids::OwnRange => "own-range",
             Ids::Host => "host",
@@ -107,7 +112,7 @@ impl Means {
             capabilities: jail::WORKLOAD_CAPABILITIES.map(|name| format!("CAP_{name}")).to_vec(),
             no_new_privileges: true,
             seccomp: Some(jail::FILTER_NAME.to_owned()),
-            network: "none".to_owned(),
+            network: network.to_owned(),
             cgroups: self.cgroups.version().as_str().to_owned(),
             limits: self.limits(limits, disk),
             warnings: self.warnings.clone(),

@@ -126,7 +126,7 @@ fn begin(host: &Arc<Host>, mut half_made: HalfMade, origin: &MountOrigin) -> Res
     let mut cage = build(half_made.id(), origin, &host.ground, first_id)?;
     cage.rlimits = host.means.holds(&limits).rlimits;
     // Data written there belongs to the volume; the instance has no files of its own.
-    let isolation = host.means.isolation(&limits, &DiskHold::FileSystem);
+    let isolation = host.means.isolation(&limits, &DiskHold::FileSystem, "none");
     create::send(host, half_made, cage, isolation, &limits, None)
 }
 
@@ -141,7 +141,7 @@ fn build(
     let flags = vec![MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec];
     let no_volume = || BackendError::Failed { what: "a tmpfs is not a volume".to_owned(), source: None };
     let mount = mounts::handed(origin, ground.ids, flags).ok_or_else(no_volume)?;
-    let mut steps = cage::apart("volume");
+    let mut steps = cage::apart("volume", None);
     steps.extend([Step::PlaceRoot { mount: 0, at: root.clone() }, Step::Pivot { root }]);
     steps.extend(cage::sealed());
     let id_map = cage::id_map(ground.ids, first_id);

@@ -21,6 +21,7 @@ mod kernel;
 mod life;
 mod limits;
 mod mounts;
+mod network;
 mod trees;
 mod world;
 
@@ -41,7 +42,7 @@ use world::World;
 type Story = (&'static str, fn(Arc<World>) -> Pin<Box<dyn Future<Output = ()> + Send>>);
 
 /// Tells a run as another user which one that is.
-const WHO: &str = "WARREN_TEST_WHO";
+pub(crate) const WHO: &str = "WARREN_TEST_WHO";
 
 #[macro_export]
 macro_rules! stories {
@@ -100,6 +101,12 @@ const STORIES: &[Story] = stories![
     kernel::buffers_of_sockets_are_held,
     kernel::what_the_whole_host_shares_is_refused,
     kernel::foreign_system_calls_are_refused,
+    network::programs_reach_whoever_holds_the_sockets,
+    network::what_serves_a_network_may_come_later_and_again,
+    network::without_a_policy_that_needs_it_there_is_no_network,
+    network::the_sockets_of_a_network_are_out_of_reach_inside,
+    network::a_network_takes_nothing_of_the_budget_for_sockets,
+    network::a_network_is_made_quickly,
     mounts::a_volume_is_shared_and_outlives_its_sandboxes,
     mounts::ids_inside_are_kept_in_a_volume,
     mounts::read_only_noexec_and_nosuid_hold_for_root_inside,
@@ -126,21 +133,38 @@ struct Setting {
     name: &'static str,
     /// What `/etc/subuid` and `/etc/subgid` say.
     subordinate: Option<&'static str>,
-    /// Done to the mounts before.
+    /// Namespaces of its own, as `unshare` calls them.
+    apart: &'static [&'static str],
+    /// Done before, in those.
     before: &'static str,
     /// The only story, if there is one.
     only: Option<&'static str>,
 }
 
 const OTHER_SETTINGS: &[Setting] = &[
-    Setting { name: "single_id", subordinate: None, before: "true", only: None },
-    Setting { name: "subordinate_ids", subordinate: Some("65534:200000:65536"), before: "true", only: None },
+    Setting { name: "single_id", subordinate: None, apart: &["--mount"], before: "true", only: None },
+    Setting {
+        name: "subordinate_ids",
+        subordinate: Some("65534:200000:65536"),
+        apart: &["--mount"],
+        before: "true",
+        only: None,
+    },
     // The kernel treats a /usr with submounts differently; one story shows whether it works at all.
     Setting {
         name: "mounts_beneath_usr",
         subordinate: None,
+        apart: &["--mount"],
         before: "mount -t tmpfs none /usr/games",
         only: Some("a_sandbox_is_made_runs_a_command_and_goes"),
+    },
+    // Sandboxes have IPv6 where the host has a route for it, whether or not anybody is there.
+    Setting {
+        name: "ipv6",
+        subordinate: None,
+        apart: &["--mount", "--net"],
+        before: "ip link set lo up && ip -6 route add local default dev lo",
+        only: Some("programs_reach_whoever_holds_the_sockets"),
     },
 ];
 
@@ -184,7 +208,7 @@ fn run_here(who: &str, arguments: &Arguments) -> bool {
 }
 
 impl Setting {
-    /// Runs this program again as `nobody`, in a mount namespace of its own.
+    /// Runs this program again as `nobody`, in namespaces of its own.
     fn run(&self, arguments: &Arguments) -> bool {
         if self.only.is_some_and(|story| !arguments.wants_story(story)) {
             return true;
@@ -208,7 +232,7 @@ impl Setting {
                 format!("mount --bind {file} /etc/subuid && mount --bind {file} /etc/subgid && {script}");
         }
         let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(std::env::current_exe().unwrap());
+        command.args(self.apart).args(["sh", "-c", &script, "sh"]).arg(std::env::current_exe().unwrap());
         match self.only {
             Some(story) => command.arg(story),
             None => command.args(arguments.for_group(self.name)),

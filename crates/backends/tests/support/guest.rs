@@ -2,8 +2,16 @@
 
 /// The main function of the spawner's child.
 pub(crate) fn forked_guest(handoff: jail::Handoff) -> i32 {
-    let jail::Handoff { listener, workload_cgroup, memory_cgroup, oom_counter, rlimits, sockets, internet } =
-        handoff;
+    let jail::Handoff {
+        listener,
+        workload_cgroup,
+        memory_cgroup,
+        oom_counter,
+        rlimits,
+        sockets,
+        internet,
+        network,
+    } = handoff;
     let jail::InternetBudget { bytes, tcp_socket, other_socket } = internet;
     let internet = guest::InternetBudget { bytes, tcp_socket, other_socket };
     let sockets = sockets.map(|gate| guarded_by(gate, internet));
@@ -15,6 +23,7 @@ pub(crate) fn forked_guest(handoff: jail::Handoff) -> i32 {
         rlimits,
         home: None,
         sockets,
+        network,
     };
     i32::from(guest::run(config).is_err())
 }

@@ -11,8 +11,14 @@ mod plan;
 mod policy;
 mod ports;
 mod rule;
+mod sockets;
 mod spec;
 mod surroundings;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
 
 pub use address::{InvalidNet, IpNet, canonical};
 pub use decide::{Cause, Flow, NameVerdict, PolicyRef, RuleRef, Verdict};
@@ -25,5 +31,6 @@ pub use policy::{
 };
 pub use ports::{InvalidPorts, MAX_PORT_RANGES, Ports};
 pub use rule::{MAX_RULE_BYTES, Protocol, Rule, RuleAction, RuleText, Target};
+pub use sockets::{NetworkSockets, OWN_ADDRESS_V4, OWN_ADDRESS_V6, RELEASE_MARK};
 pub use spec::{DnsSpec, NetworkLimitsSpec, NetworkSpec, Preset, RecordType, RuleSpec};
 pub use surroundings::{Group, HOST_ADDRESS, HOST_NAME, PublishedPort, Surroundings};

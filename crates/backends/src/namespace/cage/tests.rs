@@ -83,6 +83,7 @@ fn the_cage_of_a_root_daemon() {
         beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
+        network: None,
     };
     check("root.txt", &explain(Ids::OwnRange, &decided));
 }
@@ -95,6 +96,7 @@ fn the_cage_of_a_root_daemon_with_a_disk_of_its_own() {
         beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
+        network: None,
     };
     check("root-image.txt", &explain(Ids::OwnRange, &decided));
 }
@@ -107,6 +109,7 @@ fn the_cage_of_a_user_with_one_id() {
         beneath: Beneath::default(),
         affinity: Some(1),
         rlimits: Vec::new(),
+        network: None,
     };
     check("single.txt", &explain(Ids::Shared(1), &decided));
 }
@@ -119,6 +122,7 @@ fn the_cage_of_a_user_with_subordinate_ids() {
         beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
+        network: None,
     };
     check("subordinate.txt", &explain(Ids::Shared(65537), &decided));
 }
@@ -131,6 +135,7 @@ fn the_cage_of_a_user_whose_host_has_mounts_beneath_usr() {
         beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
+        network: None,
     };
     let text = explain_on(Ids::Shared(1), &decided, &["/usr/lib/wsl/drivers"]);
     check("fixed-usr.txt", &text);
@@ -149,7 +154,14 @@ fn the_cage_of_an_image_with_a_snapshot_above_it() {
     let base = sandbox::Base { rootfs: RootfsPlan::Image, ..sandbox::Base::host() };
     let root = paths(["/home-of-warren/snapshots/s/tree/root/upper"]);
     let beneath = Beneath { root, usr: Vec::new(), image };
-    let decided = Decided { first_id: None, has_image: false, beneath, affinity: None, rlimits: Vec::new() };
+    let decided = Decided {
+        first_id: None,
+        has_image: false,
+        beneath,
+        affinity: None,
+        rlimits: Vec::new(),
+        network: None,
+    };
     let as_root = Decided { first_id: Some(0x7000_0000), ..decided.clone() };
     check("layers-root.txt", &explain_base(&base, Ids::OwnRange, &as_root, &[]));
     check("layers-subordinate.txt", &explain_base(&base, Ids::Shared(65537), &decided, &[]));
@@ -169,6 +181,7 @@ fn trees_lie_over_both_parts_of_image_host() {
         beneath,
         affinity: None,
         rlimits: Vec::new(),
+        network: None,
     };
     let text = explain(Ids::OwnRange, &decided);
     let overlays: Vec<_> = text.lines().filter(|line| line.starts_with("overlay")).collect();
@@ -190,6 +203,7 @@ fn a_directory_that_was_allowed_is_held_before_it_is_looked_at() {
         beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
+        network: None,
     };
     let text = explain_base(&base, Ids::Shared(1), &decided, &[]);
     let at = |line: &str| text.lines().position(|found| found.starts_with(line)).unwrap();
@@ -224,6 +238,7 @@ fn the_cage_of_a_root_daemon_with_mounts() {
         beneath: Beneath::default(),
         affinity: None,
         rlimits: Vec::new(),
+        network: None,
     };
     let text = explain_with(&sandbox::Base::host(), Ids::OwnRange, &decided, &[], some_mounts());
     check("root-mounts.txt", &text);

@@ -11,6 +11,7 @@ mod inside;
 mod matrix;
 mod memory;
 mod neighbours;
+mod networks;
 mod probes;
 mod resources;
 mod secrets;

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use super::{
     Probe,
     Run::{self, Inside, Staged},
-    Seen, Stage, archives, containers, matrix, memory, neighbours, resources, secrets, ssrf,
+    Seen, Stage, archives, containers, matrix, memory, neighbours, networks, resources, secrets, ssrf,
 };
 use crate::error::CommandResult;
 
@@ -21,6 +21,7 @@ const ARCHIVES: &str = "archives";
 const MEMORY: &str = "memory";
 const RESOURCES: &str = "resources";
 const NEIGHBOURS: &str = "neighbours";
+const NETWORK: &str = "network";
 const ESCAPES: &str = "escapes";
 const ACCESS: &str = "access";
 const REQUESTS: &str = "requests";
@@ -36,6 +37,10 @@ const fn archive(name: &'static str, promise: &'static str, play: Play) -> Probe
 
 const fn kind(name: &'static str, play: Play) -> Probe {
     probe(MEMORY, name, "Memory of every kind is limited by the sandbox's memory limit", Staged(play))
+}
+
+const fn network(name: &'static str, promise: &'static str, play: Play) -> Probe {
+    probe(NETWORK, name, promise, Staged(play))
 }
 
 /// How to strengthen a group on a host where it is weak.
@@ -371,6 +376,18 @@ pub(crate) const PROBES: &[Probe] = &[
         "The daemon's directories, including the package cache, are not visible inside",
         Staged(|stage| Box::pin(neighbours::daemon_directories(stage))),
     ),
+    network("network-descriptors", "The sockets of a sandbox's network are out of reach inside", |stage| {
+        Box::pin(networks::seen(stage, "network-descriptors"))
+    }),
+    network("network-rights", "No packet can be made, marked, seen or redirected inside", |stage| {
+        Box::pin(networks::seen(stage, "network-rights"))
+    }),
+    network("network-catch", "What is for outside cannot be caught inside", |stage| {
+        Box::pin(networks::seen(stage, "network-catch"))
+    }),
+    network("network-nobody", "A network that nobody serves reaches nothing", |stage| {
+        Box::pin(networks::seen(stage, "network-nobody"))
+    }),
     probe(ESCAPES, "descriptors", "No descriptor is inherited (CVE-2024-21626)", Inside("descriptors")),
     probe(
         ESCAPES,

@@ -1,0 +1,22 @@
+//! Attacks on the sandbox's own end of a network that follows a policy.
+
+use serde_json::json;
+
+use super::{
+    Seen, inside,
+    stage::{OURS, Stage},
+};
+use crate::error::CommandResult;
+
+/// Runs one probe in a sandbox of its own, which may reach everything.
+pub(super) async fn seen(stage: &Stage, name: &str) -> CommandResult<Seen> {
+    let network = json!({ "preset": "all" });
+    let made = stage.create(json!({ "name": name, "namespace": OURS, "network": network })).await;
+    let sandbox = match made {
+        Ok(made) => made.id.to_string(),
+        Err(error) => return Ok(Seen::untried(format!("no sandbox with a network: {error}"))),
+    };
+    let report = inside::run(stage, &sandbox, name, &[]).await;
+    stage.remove(&sandbox).await;
+    Ok(inside::judge(&report?))
+}
