@@ -17,6 +17,7 @@ mod key;
 mod limits;
 mod mount;
 mod name;
+pub mod network;
 mod object;
 mod package;
 mod patch;
@@ -52,6 +53,10 @@ pub use mount::{FileIdentity, MAX_MOUNTS, MountOrigin, MountPlan, MountSource, M
 pub use name::{
     ContextName, InvalidName, KeyLabel, Label, NameKind, Namespace, RequestId, SandboxName, SnapshotName,
     VolumeName,
+};
+pub use network::{
+    DnsName, NetworkEvent, NetworkEventKind, NetworkLimits, NetworkPlan, NetworkSpec, Policy, Preset,
+    plan_network,
 };
 pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,

@@ -1,0 +1,28 @@
+//! What a sandbox reaches on the network: asked for as a [`NetworkSpec`], decided as a [`NetworkPlan`], and judged one
+//! flow at a time by [`NetworkPlan::decide`]. Everything here is pure.
+
+mod address;
+mod decide;
+mod describe;
+mod event;
+mod name;
+mod plan;
+mod policy;
+mod ports;
+mod rule;
+mod spec;
+mod surroundings;
+
+pub use address::{InvalidNet, IpNet, canonical};
+pub use decide::{Cause, Flow, NameVerdict, PolicyRef, RuleRef, Verdict};
+pub use event::{NetworkEvent, NetworkEventKind};
+pub use name::{DnsName, InvalidDnsName, MAX_DNS_NAME_BYTES};
+pub use plan::{MAX_RULES, plan_network};
+pub use policy::{
+    DEFAULT_CONNECTIONS, DEFAULT_CONNECTS_PER_SECOND, DEFAULT_DNS_PER_SECOND, DEFAULT_EVENTS_PER_SECOND,
+    DEFAULT_PINS, DEFAULT_RECORDS, DEFAULT_UDP_FLOWS, DnsPlan, NetworkLimits, NetworkPlan, Policy,
+};
+pub use ports::{InvalidPorts, MAX_PORT_RANGES, Ports};
+pub use rule::{MAX_RULE_BYTES, Protocol, Rule, RuleAction, RuleText, Target};
+pub use spec::{DnsSpec, NetworkLimitsSpec, NetworkSpec, Preset, RecordType, RuleSpec};
+pub use surroundings::{Group, HOST_ADDRESS, HOST_NAME, PublishedPort, Surroundings};

@@ -1,0 +1,272 @@
+//! One rule, as text and as value.
+//!
+//! ```text
+//! rule   = [ "allow " | "deny " ] [ protocol "@" ] target [ ":" ports ]
+//! target = name | "*." name | "**." name | address | range | group | "host" | "sandbox:" name
+//! ports  = port | first "-" last, separated by commas
+//! ```
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    address::IpNet,
+    name::DnsName,
+    ports::Ports,
+    surroundings::{Group, HOST_NAME},
+};
+use crate::{Error, Result, SandboxName};
+
+/// Longest text of one rule.
+pub const MAX_RULE_BYTES: usize = 1024;
+
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Protocol {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a rule does with the traffic that it matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleAction {
+    Allow,
+    Deny,
+}
+
+impl RuleAction {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl fmt::Display for RuleAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Target {
+    Name(DnsName),
+    /// `*.example.org`: names beneath it, at any depth, and not the name itself.
+    Wildcard(DnsName),
+    /// `**.example.org`: the name itself and all beneath it.
+    Apex(DnsName),
+    Net(IpNet),
+    Group(Group),
+    /// `host:3000`: ports of the daemon's machine. The rule has ports; all ports are [`Group::Host`].
+    HostPort,
+    /// `sandbox:db:5432`: ports inside another sandbox of the same namespace. The rule has ports.
+    Sandbox(SandboxName),
+}
+
+/// An ordered list of rules is a policy: the first that matches decides.
+///
+/// A rule without a protocol denies TCP and UDP, but allows TCP only: UDP carries QUIC, in which no name can be checked.
+/// [`Display`](fmt::Display) and [`FromStr`] are inverse; a rule that allows is written without its action.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Rule {
+    pub action: RuleAction,
+    pub target: Target,
+    pub protocol: Option<Protocol>,
+    pub ports: Ports,
+}
+
+impl Rule {
+    /// The rule without its action, as `allow` and `deny` of a request list it.
+    pub fn text(&self) -> RuleText<'_> {
+        RuleText(self)
+    }
+
+    /// Whether it is about this protocol.
+    pub fn applies_to(&self, protocol: Protocol) -> bool {
+        match (self.protocol, self.action) {
+            (Some(own), _) => own == protocol,
+            (None, RuleAction::Deny) => true,
+            (None, RuleAction::Allow) => protocol == Protocol::Tcp,
+        }
+    }
+
+    /// Whether it matches every port of both protocols.
+    pub fn is_for_all_ports(&self) -> bool {
+        self.ports.is_all() && self.applies_to(Protocol::Tcp) && self.applies_to(Protocol::Udp)
+    }
+}
+
+/// Displays a [`Rule`] without its action.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleText<'a>(&'a Rule);
+
+impl fmt::Display for RuleText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rule { target, protocol, ports, .. } = self.0;
+        if let Some(protocol) = protocol {
+            write!(f, "{protocol}@")?;
+        }
+        match target {
+            Target::Name(name) => write!(f, "{name}")?,
+            Target::Wildcard(name) => write!(f, "*.{name}")?,
+            Target::Apex(name) => write!(f, "**.{name}")?,
+            Target::Net(net) => write!(f, "{net}")?,
+            Target::Group(group) => write!(f, "{group}")?,
+            Target::HostPort => f.write_str("host")?,
+            Target::Sandbox(name) => write!(f, "sandbox:{name}")?,
+        }
+        if ports.is_all() { Ok(()) } else { write!(f, ":{ports}") }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.action {
+            RuleAction::Allow => write!(f, "{}", self.text()),
+            RuleAction::Deny => write!(f, "deny {}", self.text()),
+        }
+    }
+}
+
+impl FromStr for Rule {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text.len() > MAX_RULE_BYTES {
+            return Err(Error::invalid(format!(
+                "a rule has at most {MAX_RULE_BYTES} bytes, but this one has {}",
+                text.len()
+            )));
+        }
+        if let Some(rest) = text.strip_prefix("deny ") {
+            return parse(RuleAction::Deny, rest);
+        }
+        parse(RuleAction::Allow, text.strip_prefix("allow ").unwrap_or(text))
+    }
+}
+
+fn parse(action: RuleAction, text: &str) -> Result<Rule> {
+    let text = text.trim();
+    let (protocol, rest) = match text.split_once('@') {
+        None => (None, text),
+        Some(("tcp", rest)) => (Some(Protocol::Tcp), rest),
+        Some(("udp", rest)) => (Some(Protocol::Udp), rest),
+        Some((other, _)) => {
+            return Err(Error::invalid(format!("{:?} is not a protocol of rules", shown(other)))
+                .with_hint("Write tcp@ or udp@ before the target, or nothing."));
+        }
+    };
+    let (target, ports) = parse_target(rest)?;
+    let needs_port = matches!(target, Target::Sandbox(_));
+    if needs_port && ports.is_all() {
+        return Err(Error::invalid(format!("{:?} names no port", shown(rest)))
+            .with_hint("Write the port after the sandbox, such as sandbox:db:5432."));
+    }
+    let target = match target {
+        // One value for each text: `host` with a port, and without.
+        Target::Group(Group::Host) if !ports.is_all() => Target::HostPort,
+        Target::HostPort if ports.is_all() => Target::Group(Group::Host),
+        other => other,
+    };
+    Ok(Rule { action, target, protocol, ports })
+}
+
+fn parse_target(text: &str) -> Result<(Target, Ports)> {
+    if let Some(rest) = text.strip_prefix("sandbox:") {
+        let (name, ports) = split_ports(rest)?;
+        return Ok((Target::Sandbox(name.parse()?), ports));
+    }
+    let (target, ports) = split_ports(text)?;
+    Ok((parse_place(target)?, ports))
+}
+
+/// Splits the ports off. A colon in an IPv6 address without brackets is none that comes before a port.
+fn split_ports(text: &str) -> Result<(&str, Ports)> {
+    let is_bare_six = !text.starts_with('[') && text.matches(':').count() > 1;
+    let ports_follow = text.rfind(':').filter(|colon| !is_bare_six && !text[*colon..].contains(']'));
+    let Some(colon) = ports_follow else { return Ok((text, Ports::all())) };
+    let ports = text[colon + 1..].parse().map_err(|invalid: super::ports::InvalidPorts| {
+        Error::invalid(invalid.to_string())
+            .with_hint("Write ports as 443, 80,443 or 8000-8999 after the target.")
+    })?;
+    Ok((&text[..colon], ports))
+}
+
+fn parse_place(text: &str) -> Result<Target> {
+    if let Ok(group) = text.parse() {
+        return Ok(Target::Group(group));
+    }
+    if text.parse::<std::net::IpAddr>().is_ok() || text.contains(['/', '[', ':']) {
+        return text.parse().map(Target::Net).map_err(|invalid: super::address::InvalidNet| {
+            Error::invalid(invalid.to_string())
+                .with_hint("Write an address or a range, such as 10.2.0.0/16 or [2001:db8::]/32.")
+        });
+    }
+    if matches!(text, "*" | "**" | "*." | "**.") {
+        return Err(Error::invalid(format!("{text:?} names nothing"))
+            .with_hint("Use the group any or public, or a wildcard beneath a name, such as *.example.org."));
+    }
+    let target = if let Some(parent) = text.strip_prefix("**.") {
+        Target::Apex(parse_name(parent)?)
+    } else if let Some(parent) = text.strip_prefix("*.") {
+        Target::Wildcard(parse_name(parent)?)
+    } else {
+        match parse_name(text)? {
+            host if host.as_str() == HOST_NAME => Target::HostPort,
+            name => Target::Name(name),
+        }
+    };
+    Ok(target)
+}
+
+fn parse_name(text: &str) -> Result<DnsName> {
+    if text.contains('*') {
+        return Err(Error::invalid(format!("{:?} has a star within a name", shown(text)))
+            .with_hint("A wildcard stands for whole names at the beginning, such as *.example.org."));
+    }
+    text.parse().map_err(|invalid: super::name::InvalidDnsName| {
+        Error::invalid(invalid.to_string())
+            .with_hint("Write a name, an address, a range, a group, host:PORT or sandbox:NAME:PORT.")
+    })
+}
+
+/// The beginning of a caller's text, for a message.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+impl TryFrom<String> for Rule {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<Rule> for String {
+    fn from(rule: Rule) -> Self {
+        rule.to_string()
+    }
+}
