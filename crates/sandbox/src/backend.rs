@@ -83,10 +83,12 @@ pub enum Capability {
     Snapshots,
     /// Directories and files of the daemon's host can be mounted or used as a root file system.
     HostPaths,
+    /// A network that follows a policy, beyond package indexes.
+    Network,
 }
 
 impl Capability {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Pause,
         Self::MemoryLimit,
         Self::CpuLimit,
@@ -96,6 +98,7 @@ impl Capability {
         Self::Volumes,
         Self::Snapshots,
         Self::HostPaths,
+        Self::Network,
     ];
 }
 
@@ -111,6 +114,7 @@ impl fmt::Display for Capability {
             Self::Volumes => "volumes",
             Self::Snapshots => "snapshots",
             Self::HostPaths => "host paths",
+            Self::Network => "network policies",
         })
     }
 }

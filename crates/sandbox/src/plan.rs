@@ -10,9 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use crate::{
     BackendKind, Base, BaseConfig, ByteSize, Capabilities, Capability, CpuCount, Error, ErrorKind, ExecSpec,
     FileIdentity, ImageRef, InitSpec, InvalidExec, Label, Limits, LimitsPlan, MAX_EXEC_BYTES, MAX_MOUNTS,
-    MountOrigin, MountPlan, MountSource, MountSpec, Next, ResolvedVolume, Result, Rlimit, SandboxId,
-    SandboxName, SandboxSpec, SnapshotId, Thing, check_guest_path,
+    MountOrigin, MountPlan, MountSource, MountSpec, NetworkPlan, Next, Policy, ResolvedVolume, Result,
+    Rlimit, SandboxId, SandboxName, SandboxSpec, SnapshotId, Thing, check_guest_path,
     exec::{check_env, check_rlimits},
+    network::plan_network,
     patch::check_patches,
 };
 
@@ -40,6 +41,8 @@ pub struct Defaults {
     pub env: BTreeMap<String, String>,
     pub cwd: String,
     pub user: String,
+    /// Network policies that no caller can lift: the operator's first, then that of the caller's key.
+    pub ceilings: Vec<Policy>,
 }
 
 impl Default for Defaults {
@@ -64,6 +67,7 @@ impl Default for Defaults {
             env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             cwd: "/root".to_owned(),
             user: "0:0".to_owned(),
+            ceilings: Vec::new(),
         }
     }
 }
@@ -130,6 +134,9 @@ pub struct SandboxPlan {
     /// Started each time the sandbox starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<InitSpec>,
+    /// Missing in records of earlier versions, whose sandboxes reach package indexes only.
+    #[serde(default)]
+    pub network: NetworkPlan,
     /// What the caller should know about the plan, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -161,6 +168,7 @@ pub fn plan(
     backends: &[Capabilities],
 ) -> Result<SandboxPlan> {
     let limits = check_spec(spec, defaults, backends)?;
+    let network = decide_network(spec, defaults)?;
     let cwd = spec.cwd.as_ref().or(base.config.cwd.as_ref()).unwrap_or(&defaults.cwd).clone();
     check_cwd(&cwd)?;
     let user = spec.user.as_ref().or(base.config.user.as_ref()).unwrap_or(&defaults.user).clone();
@@ -179,7 +187,7 @@ pub fn plan(
     }
     Ok(SandboxPlan {
         id: id.clone(),
-        backend: decide_backend(spec, base, backends)?,
+        backend: decide_backend(spec, base, &network, backends)?,
         hostname: spec.hostname.as_ref().unwrap_or(name).to_string(),
         image: base.image.as_ref().unwrap_or(&spec.image).clone(),
         rootfs: base.rootfs.clone(),
@@ -195,14 +203,16 @@ pub fn plan(
         shell: decide_shell(spec, &base.config)?,
         rlimits: spec.rlimits.clone(),
         init: spec.init.clone(),
+        network,
         warnings: base.warnings.clone(),
     })
 }
 
 /// Refuses what no image could fix: everything that can be checked before a pull. Returns the limits.
 pub fn check_spec(spec: &SandboxSpec, defaults: &Defaults, backends: &[Capabilities]) -> Result<LimitsPlan> {
+    let network = decide_network(spec, defaults)?;
     // Checked with image `host`, which every back end supports.
-    decide_backend(spec, &Base::host(), backends)?;
+    decide_backend(spec, &Base::host(), &network, backends)?;
     let limits = decide_limits(&spec.limits, &spec.rlimits, &defaults.limits)?;
     check_patches(&spec.patches, &spec.scripts, &spec.mounts)?;
     if let Some(init) = &spec.init {
@@ -326,8 +336,15 @@ fn decide_tmpfs(asked: Option<ByteSize>, limits: &LimitsPlan) -> Result<ByteSize
     Ok(size)
 }
 
+/// The network, with the name of the field in front of what is wrong with it.
+fn decide_network(spec: &SandboxSpec, defaults: &Defaults) -> Result<NetworkPlan> {
+    let decided = plan_network(&spec.network, &defaults.ceilings);
+    let decided = decided.map_err(|error| error.reworded(|words| format!("network.{words}")))?;
+    Ok(NetworkPlan { namespace: spec.namespace.clone(), ..decided })
+}
+
 /// The capabilities that the sandbox needs and not every back end has.
-fn needs(spec: &SandboxSpec, base: &Base) -> Vec<Capability> {
+fn needs(spec: &SandboxSpec, base: &Base, network: &NetworkPlan) -> Vec<Capability> {
     let of_rootfs = match base.rootfs {
         RootfsPlan::Host => None,
         RootfsPlan::Image => Some(Capability::Images),
@@ -339,12 +356,18 @@ fn needs(spec: &SandboxSpec, base: &Base) -> Vec<Capability> {
         MountSource::Tmpfs { .. } => None,
     });
     let of_snapshots = (!base.above.is_empty()).then_some(Capability::Snapshots);
-    of_rootfs.into_iter().chain(of_snapshots).chain(of_mounts).collect()
+    let of_network = network.needs_edge().then_some(Capability::Network);
+    of_rootfs.into_iter().chain(of_snapshots).chain(of_mounts).chain(of_network).collect()
 }
 
 /// The requested back end, or the first that can do everything needed. A refusal names one that can.
-fn decide_backend(spec: &SandboxSpec, base: &Base, backends: &[Capabilities]) -> Result<BackendKind> {
-    let needs = needs(spec, base);
+fn decide_backend(
+    spec: &SandboxSpec,
+    base: &Base,
+    network: &NetworkPlan,
+    backends: &[Capabilities],
+) -> Result<BackendKind> {
+    let needs = needs(spec, base, network);
     let lacks = |found: &Capabilities| needs.iter().find(|need| !found.has(**need)).copied();
     // Isolation is never given up without a request.
     let may_choose = |found: &&Capabilities| found.backend != BackendKind::Process;

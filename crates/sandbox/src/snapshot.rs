@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BaseConfig, Error, ErrorKind, ImageRef, Label, Limits, Result, RootfsPlan, SandboxName, TreeFacts,
+    BaseConfig, Error, ErrorKind, ImageRef, Label, Limits, NetworkSpec, Policy, Result, RootfsPlan,
+    SandboxName, TreeFacts,
 };
 
 /// The version of [`SnapshotManifest`] that this program writes, and the newest that it reads.
@@ -50,6 +51,9 @@ pub struct SnapshotSource {
     /// As requested for the source; a restored sandbox gets the same.
     #[serde(default)]
     pub limits: Limits,
+    /// As `limits`. Left out when it is the default, so that digests of earlier versions stay what they are.
+    #[serde(default, skip_serializing_if = "NetworkSpec::is_default")]
+    pub network: NetworkSpec,
 }
 
 impl SnapshotManifest {
@@ -81,6 +85,9 @@ impl SnapshotManifest {
             Some(RootfsPlan::Directory { path, .. } | RootfsPlan::Disk { image: path, .. })
                 if path.is_absolute() && self.image.is_host() => {}
             Some(_) => return refuse("has an invalid host path".to_owned()),
+        }
+        if let Err(error) = Policy::from_spec(&self.source.network) {
+            return refuse(format!("has an invalid network: {error}"));
         }
         check_snapshot_labels(&self.labels)
     }
@@ -128,7 +135,11 @@ mod tests {
             tree: TreeFacts { digest: format!("sha256:{}", "a".repeat(64)), bytes: 1, n_entries: 1 },
             labels: BTreeMap::new(),
             config: BaseConfig::default(),
-            source: SnapshotSource { sandbox: "web".parse().unwrap(), limits: Limits::default() },
+            source: SnapshotSource {
+                sandbox: "web".parse().unwrap(),
+                limits: Limits::default(),
+                network: NetworkSpec::default(),
+            },
         }
     }
 

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duratio
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BackendKind, ExecSpec, FileIdentity, Limits, MountSpec, Namespace, Patch, PortSpec, RequestId, Rlimit,
-    SandboxName, object::only_object,
+    BackendKind, ExecSpec, FileIdentity, Limits, MountSpec, Namespace, NetworkSpec, Patch, PortSpec,
+    RequestId, Rlimit, SandboxName, object::only_object,
 };
 
 const MAX_IMAGE_BYTES: usize = 512;
@@ -229,6 +229,9 @@ pub struct SandboxSpec {
     // A record has none: what was bound for them is in its own list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortSpec>,
+    /// What it reaches on the network. Forks and restored sandboxes get the same.
+    #[serde(default, skip_serializing_if = "NetworkSpec::is_default")]
+    pub network: NetworkSpec,
     #[serde(default)]
     pub lifetime: Lifetime,
     /// The same id again returns the first sandbox instead of making a second one.

@@ -119,7 +119,11 @@ impl Maker<'_> {
             tree,
             labels: wish.labels,
             config: super::base::config_of(&source),
-            source: SnapshotSource { sandbox: source.name.clone(), limits: source.spec.limits.clone() },
+            source: SnapshotSource {
+                sandbox: source.name.clone(),
+                limits: source.spec.limits.clone(),
+                network: source.spec.network.clone(),
+            },
         };
         let text = manifest::canonical(&manifest)?;
         let record = SnapshotRecord {

@@ -77,7 +77,11 @@ mod tests {
             tree: TreeFacts { digest: digest_of(b""), bytes: 0, n_entries: 0 },
             labels: [("b".to_owned(), "1".to_owned()), ("a".to_owned(), "\"2\"\n".replace('\n', ""))].into(),
             config: Default::default(),
-            source: SnapshotSource { sandbox: "web".parse().unwrap(), limits: Default::default() },
+            source: SnapshotSource {
+                sandbox: "web".parse().unwrap(),
+                limits: Default::default(),
+                network: Default::default(),
+            },
         }
     }
 

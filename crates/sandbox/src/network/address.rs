@@ -179,7 +179,8 @@ fn length(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-fn mask(address: IpAddr, prefix: u8) -> IpAddr {
+/// The address with the bits after its first `prefix` cleared.
+pub(crate) fn mask(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
         IpAddr::V4(four) => {
             let kept = u32::MAX.checked_shl(32_u32.saturating_sub(prefix.into())).unwrap_or(0);

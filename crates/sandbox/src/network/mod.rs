@@ -6,6 +6,7 @@ mod decide;
 mod describe;
 mod event;
 mod name;
+mod overlap;
 mod plan;
 mod policy;
 mod ports;
@@ -17,7 +18,7 @@ pub use address::{InvalidNet, IpNet, canonical};
 pub use decide::{Cause, Flow, NameVerdict, PolicyRef, RuleRef, Verdict};
 pub use event::{NetworkEvent, NetworkEventKind};
 pub use name::{DnsName, InvalidDnsName, MAX_DNS_NAME_BYTES};
-pub use plan::{MAX_RULES, plan_network};
+pub use plan::{MAX_CEILINGS, MAX_NAMESERVERS, MAX_RULES, MAX_RULES_BYTES, plan_network};
 pub use policy::{
     DEFAULT_CONNECTIONS, DEFAULT_CONNECTS_PER_SECOND, DEFAULT_DNS_PER_SECOND, DEFAULT_EVENTS_PER_SECOND,
     DEFAULT_PINS, DEFAULT_RECORDS, DEFAULT_UDP_FLOWS, DnsPlan, NetworkLimits, NetworkPlan, Policy,

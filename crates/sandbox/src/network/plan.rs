@@ -1,22 +1,52 @@
-//! From the network that was asked for to the one that was decided.
+//! From the network that was asked for to the one that was decided. All defaults, limits and refusals are in this file.
+
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use super::{
-    policy::{DnsPlan, NetworkLimits, NetworkPlan, Policy},
-    rule::{Rule, RuleAction},
-    spec::NetworkSpec,
+    decide::{Place, could_pass},
+    overlap::{self, Forbids},
+    policy::{DEFAULT_RECORDS, DnsPlan, NetworkLimits, NetworkPlan, Policy},
+    rule::{Protocol, Rule, RuleAction, Target},
+    spec::{DnsSpec, NetworkLimitsSpec, NetworkSpec, Preset},
+    surroundings::{Group, Surroundings},
 };
-use crate::{Error, Namespace, Result};
+use crate::{ByteSize, Error, ErrorKind, Namespace, Result};
 
-/// Most rules of one policy.
+/// Most rules of one policy: each is looked at for each new connection.
 pub const MAX_RULES: usize = 512;
+/// Total length of the rules of one policy: a plan goes to the edge in one message.
+pub const MAX_RULES_BYTES: usize = 32 * 1024;
+/// Most policies above a sandbox's own: the operator's, the key's, and some to spare.
+pub const MAX_CEILINGS: usize = 4;
+/// Most servers that one sandbox's names are asked of.
+pub const MAX_NAMESERVERS: usize = 4;
+const MAX_CONNECTIONS: u32 = 65_536;
+const MAX_CONNECTS_PER_SECOND: u32 = 100_000;
+const MAX_DNS_PER_SECOND: u32 = 10_000;
+/// Less than this and no connection gets anywhere.
+const MIN_BYTES_PER_SECOND: ByteSize = ByteSize(1024);
+const DNS_PORT: u16 = 53;
 
-/// Decides the network. A rule that can never match is refused with its place and the reason.
+/// Decides the network. A rule that can never match, or that a ceiling forbids, is refused with its place in the request
+/// and the reason. `ceilings` are policies that no caller can lift.
 pub fn plan_network(spec: &NetworkSpec, ceilings: &[Policy]) -> Result<NetworkPlan> {
+    if ceilings.len() > MAX_CEILINGS {
+        let n_ceilings = ceilings.len();
+        return Err(Error::invalid(format!("{n_ceilings} network ceilings; the limit is {MAX_CEILINGS}")));
+    }
+    let placed = placed_rules(spec)?;
+    for ceiling in ceilings {
+        check_preset(spec.preset, ceiling)?;
+        for placed in &placed {
+            check_ceiling(placed, ceiling).map_err(|error| placed.at(error))?;
+        }
+    }
+    let own = Policy { preset: spec.preset.unwrap_or_default(), rules: rules_of(placed) };
     Ok(NetworkPlan {
-        own: Policy::from_spec(spec)?,
+        own,
         ceilings: ceilings.to_vec(),
-        dns: DnsPlan::default(),
-        limits: NetworkLimits::default(),
+        dns: decide_dns(&spec.dns, ceilings)?,
+        limits: decide_limits(&spec.limits)?,
         namespace: Namespace::default(),
     })
 }
@@ -24,13 +54,211 @@ pub fn plan_network(spec: &NetworkSpec, ceilings: &[Policy]) -> Result<NetworkPl
 impl Policy {
     /// The policy of a request or of an operator's configuration: `deny` first, then `rules`, then `allow`.
     pub fn from_spec(spec: &NetworkSpec) -> Result<Self> {
-        let deny = spec.deny.iter().map(|text| (RuleAction::Deny, text));
-        let rules = spec.rules.iter().map(|rule| (rule.action, &rule.target));
-        let allow = spec.allow.iter().map(|text| (RuleAction::Allow, text));
-        let parsed = deny
-            .chain(rules)
-            .chain(allow)
-            .map(|(action, text)| text.parse::<Rule>().map(|rule| Rule { action, ..rule }));
-        Ok(Self { preset: spec.preset.unwrap_or_default(), rules: parsed.collect::<Result<_, Error>>()? })
+        let rules = rules_of(placed_rules(spec)?);
+        Ok(Self { preset: spec.preset.unwrap_or_default(), rules })
     }
+}
+
+/// A rule with its place in the request.
+#[derive(Debug)]
+struct PlacedRule {
+    list: &'static str,
+    index: usize,
+    rule: Rule,
+}
+
+impl PlacedRule {
+    /// Adds to an error where the rule stands.
+    fn at(&self, error: Error) -> Error {
+        error.reworded(|words| format!("{self}: {words}"))
+    }
+}
+
+impl fmt::Display for PlacedRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.list, self.index)
+    }
+}
+
+fn rules_of(placed: Vec<PlacedRule>) -> Vec<Rule> {
+    placed.into_iter().map(|placed| placed.rule).collect()
+}
+
+/// All rules in the order in which they are looked at.
+fn placed_rules(spec: &NetworkSpec) -> Result<Vec<PlacedRule>> {
+    let deny = spec.deny.iter().enumerate().map(|(index, text)| ("deny", index, RuleAction::Deny, text));
+    let rules = spec.rules.iter().enumerate();
+    let rules = rules.map(|(index, rule)| ("rules", index, rule.action, &rule.target));
+    let allow = spec.allow.iter().enumerate().map(|(index, text)| ("allow", index, RuleAction::Allow, text));
+    let texts: Vec<_> = deny.chain(rules).chain(allow).collect();
+    if texts.len() > MAX_RULES {
+        return Err(Error::invalid(format!("rules: there are {}; the limit is {MAX_RULES}", texts.len()))
+            .with_hint("Use wildcards and ranges in place of many rules."));
+    }
+    let n_bytes: usize = texts.iter().map(|(_, _, _, text)| text.len()).sum();
+    if n_bytes > MAX_RULES_BYTES {
+        return Err(Error::invalid(format!(
+            "rules: together they have {n_bytes} bytes; the limit is {MAX_RULES_BYTES}"
+        ))
+        .with_hint("Use wildcards and ranges in place of many rules."));
+    }
+    let mut placed: Vec<PlacedRule> = Vec::with_capacity(texts.len());
+    for (list, index, action, text) in texts {
+        let rule = Rule::new(action, text)
+            .map_err(|error| error.reworded(|words| format!("{list}[{index}]: {words}")))?;
+        let next = PlacedRule { list, index, rule };
+        check_possible(&next.rule).map_err(|error| next.at(error))?;
+        check_reached(&next, &placed).map_err(|error| next.at(error))?;
+        placed.push(next);
+    }
+    Ok(placed)
+}
+
+/// Refuses a rule that allows what can never happen, whatever the other rules are.
+fn check_possible(rule: &Rule) -> Result<()> {
+    if rule.action == RuleAction::Deny {
+        return Ok(());
+    }
+    let never = |why: &str| Error::invalid(format!("{:?} can never match: {why}", rule.text().to_string()));
+    if overlap::is_own_loopback(&rule.target) {
+        return Err(never("inside, it is the sandbox itself, which needs no rule")
+            .with_hint("For a port of the daemon's machine, use host with the port, such as host:3000."));
+    }
+    if overlap::is_multicast(&rule.target) && rule.protocol != Some(Protocol::Udp) {
+        return Err(never("TCP has no multicast").with_hint("Write udp@ before the target."));
+    }
+    if overlap::is_opaque_range(&rule.target) {
+        return Err(never("only the network there knows which addresses these stand for")
+            .with_hint("Write single addresses, or the IPv4 range that they stand for."));
+    }
+    if matches!(rule.target, Target::Sandbox(_)) && rule.protocol == Some(Protocol::Udp) {
+        return Err(never("ports of sandboxes are TCP ports").with_hint("Omit udp@."));
+    }
+    if rule.ports.ranges() == [DNS_PORT..=DNS_PORT] {
+        return Err(never("every request to port 53 is answered by the sandbox's own resolver").with_hint(
+            "Allow the names to be resolved. To have them resolved elsewhere, set dns.nameservers.",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses a rule of which an earlier one with the opposite effect leaves nothing. One with the same effect changes
+/// nothing, so the rule may stay.
+fn check_reached(rule: &PlacedRule, earlier: &[PlacedRule]) -> Result<()> {
+    let shadows = |before: &&PlacedRule| {
+        before.rule.action != rule.rule.action && overlap::covers(&before.rule, &rule.rule)
+    };
+    let Some(before) = earlier.iter().find(shadows) else { return Ok(()) };
+    let (own, theirs) = (rule.rule.text().to_string(), before.rule.text().to_string());
+    let action = before.rule.action;
+    Err(Error::invalid(format!(
+        "{own:?} can never match: {before} ({action} {theirs}) comes first and matches all of it"
+    ))
+    .with_hint(
+        "Omit one of them, or use rules to put them in another order: the first that matches decides.",
+    ))
+}
+
+/// Refuses a rule of which a ceiling leaves nothing.
+fn check_ceiling(placed: &PlacedRule, ceiling: &Policy) -> Result<()> {
+    let forbids = match (placed.rule.action, overlap::forbids(ceiling, &placed.rule)) {
+        (RuleAction::Deny, _) | (RuleAction::Allow, None) => return Ok(()),
+        (RuleAction::Allow, Some(forbids)) => forbids,
+    };
+    let by = match forbids {
+        Forbids::Rule(rule) => format!("its rule {} {}", rule.action, rule.text()),
+        Forbids::Preset(preset) => format!("its preset `{preset}`"),
+    };
+    let rule = placed.rule.text().to_string();
+    Err(beyond(format!("{rule:?} is forbidden by a ceiling that the operator set, by {by}"))
+        .with_hint("Omit the rule, or ask the operator to allow it."))
+}
+
+/// Refuses a preset that was asked for and of which a ceiling without exceptions allows less.
+fn check_preset(asked: Option<Preset>, ceiling: &Policy) -> Result<()> {
+    let has_exceptions = ceiling.rules.iter().any(|rule| rule.action == RuleAction::Allow);
+    match asked {
+        Some(preset) if preset > ceiling.preset && !has_exceptions => {
+            let most = ceiling.preset;
+            Err(beyond(format!("preset: `{preset}` is beyond the ceiling that the operator set, `{most}`"))
+                .with_hint(format!("Use {most}, or ask the operator to allow more.")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn beyond(message: String) -> Error {
+    Error::new(ErrorKind::Denied, message)
+}
+
+fn decide_dns(asked: &DnsSpec, ceilings: &[Policy]) -> Result<DnsPlan> {
+    let n_servers = asked.nameservers.len();
+    if n_servers > MAX_NAMESERVERS {
+        return Err(Error::invalid(format!(
+            "dns.nameservers: there are {n_servers}; the limit is {MAX_NAMESERVERS}"
+        )));
+    }
+    for (index, server) in asked.nameservers.iter().enumerate() {
+        check_nameserver(*server, ceilings)
+            .map_err(|error| error.reworded(|words| format!("dns.nameservers[{index}]: {words}")))?;
+    }
+    let records: BTreeSet<_> = asked.records.iter().copied().collect();
+    let records = if records.is_empty() { DEFAULT_RECORDS.to_vec() } else { records.into_iter().collect() };
+    Ok(DnsPlan { nameservers: asked.nameservers.clone(), records })
+}
+
+fn check_nameserver(server: IpAddr, ceilings: &[Policy]) -> Result<()> {
+    let nowhere = Surroundings::default();
+    if is_no_nameserver(server, &nowhere) {
+        return Err(Error::invalid(format!("{server} cannot be a nameserver of a sandbox"))
+            .with_hint("Give the address of a server on a network, or omit it for the host's own."));
+    }
+    if ceilings.iter().any(|ceiling| !could_pass(ceiling, &Place::somewhere_at(server, &nowhere), None)) {
+        return Err(beyond(format!("{server} is beyond a ceiling that the operator set"))
+            .with_hint("Omit it for the host's own nameservers, or ask the operator to allow it."));
+    }
+    Ok(())
+}
+
+fn is_no_nameserver(server: IpAddr, around: &Surroundings) -> bool {
+    let group = around.group(server);
+    matches!(group, Some(Group::Loopback | Group::Meta | Group::Host | Group::Multicast))
+}
+
+impl NetworkPlan {
+    /// Whether a nameserver of [`DnsPlan::nameservers`] may be asked, now that the host's surroundings are known.
+    pub fn may_ask(&self, server: IpAddr, around: &Surroundings) -> bool {
+        let place = Place::somewhere_at(server, around);
+        !is_no_nameserver(server, around)
+            && !around.is_closed(server, DNS_PORT)
+            && self.ceilings.iter().all(|ceiling| could_pass(ceiling, &place, None))
+    }
+}
+
+fn decide_limits(asked: &NetworkLimitsSpec) -> Result<NetworkLimits> {
+    let usual = NetworkLimits::default();
+    let one = |name: &str, asked: Option<u32>, usual: u32, most: u32| match asked {
+        Some(value) if !(1..=most).contains(&value) => Err(Error::invalid(format!(
+            "limits.{name}: the limit is {value}; it must be between 1 and {most}"
+        ))),
+        asked => Ok(asked.unwrap_or(usual)),
+    };
+    if let Some(rate) = asked.bytes_per_second.filter(|rate| *rate < MIN_BYTES_PER_SECOND) {
+        return Err(Error::invalid(format!(
+            "limits.bytesPerSecond: the limit is {rate}; the minimum is {MIN_BYTES_PER_SECOND}"
+        )));
+    }
+    Ok(NetworkLimits {
+        connections: one("connections", asked.connections, usual.connections, MAX_CONNECTIONS)?,
+        udp_flows: one("udpFlows", asked.udp_flows, usual.udp_flows, MAX_CONNECTIONS)?,
+        connects_per_second: one(
+            "connectsPerSecond",
+            asked.connects_per_second,
+            usual.connects_per_second,
+            MAX_CONNECTS_PER_SECOND,
+        )?,
+        dns_per_second: one("dnsPerSecond", asked.dns_per_second, usual.dns_per_second, MAX_DNS_PER_SECOND)?,
+        bytes_per_second: asked.bytes_per_second,
+        ..usual
+    })
 }

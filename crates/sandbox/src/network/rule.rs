@@ -98,6 +98,17 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Reads a rule that is written without its action.
+    pub fn new(action: RuleAction, text: &str) -> Result<Self> {
+        if text.len() > MAX_RULE_BYTES {
+            return Err(Error::invalid(format!(
+                "a rule has at most {MAX_RULE_BYTES} bytes, but this one has {}",
+                text.len()
+            )));
+        }
+        parse(action, text)
+    }
+
     /// The rule without its action, as `allow` and `deny` of a request list it.
     pub fn text(&self) -> RuleText<'_> {
         RuleText(self)
@@ -154,16 +165,10 @@ impl FromStr for Rule {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        if text.len() > MAX_RULE_BYTES {
-            return Err(Error::invalid(format!(
-                "a rule has at most {MAX_RULE_BYTES} bytes, but this one has {}",
-                text.len()
-            )));
-        }
         if let Some(rest) = text.strip_prefix("deny ") {
-            return parse(RuleAction::Deny, rest);
+            return Self::new(RuleAction::Deny, rest);
         }
-        parse(RuleAction::Allow, text.strip_prefix("allow ").unwrap_or(text))
+        Self::new(RuleAction::Allow, text.strip_prefix("allow ").unwrap_or(text))
     }
 }
 

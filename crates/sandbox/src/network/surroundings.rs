@@ -18,7 +18,7 @@ pub const HOST_NAME: &str = "host.warren.internal";
 pub const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 2);
 
 /// Where clouds keep a machine's credentials and configuration.
-const META_ADDRESSES: [IpAddr; 13] = [
+pub(crate) const META_ADDRESSES: [IpAddr; 13] = [
     v4(169, 254, 169, 254),
     v6(0xfd00, 0xec2, 0x254),
     // Google, over IPv6.

@@ -102,6 +102,7 @@ fn capability_name(capability: Capability) -> &'static str {
         Capability::Volumes => "volumes",
         Capability::Snapshots => "snapshots",
         Capability::HostPaths => "hostPaths",
+        Capability::Network => "network",
     }
 }
 
