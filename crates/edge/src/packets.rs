@@ -231,6 +231,16 @@ fn fold(mut sum: u64) -> u16 {
     !u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
+/// Reads bytes as a packet; whatever is made of them can be read again.
+#[doc(hidden)]
+pub fn fuzz_packet(bytes: &[u8]) {
+    if let Some(syn) = Syn::parse(bytes) {
+        assert!(Syn::parse(&syn.released()).is_some());
+        assert_eq!(Syn::parse(&syn.reset()), None);
+        assert!(!syn.unreachable(Unreachable::Host).is_empty());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -6,7 +6,8 @@
 use std::{
     future::Future,
     io,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{PoisonError, atomic::Ordering},
+    time::Instant,
 };
 
 use rustix::{
@@ -16,24 +17,42 @@ use rustix::{
 use tokio::{io::Interest, net::TcpStream};
 
 use super::pipes::{Borrowed, PIPE_BYTES, Pipes};
+use crate::sandbox::Sandbox;
 
 /// How often one way goes round before it lets other connections of the same thread have a turn.
 const TURNS: u32 = 16;
 /// What is copied at once when there is no pipe.
 const COPY_BYTES: usize = 64 * 1024;
 
-/// Bytes that one way has carried, by sandbox.
-pub(crate) type Counter = AtomicU64;
+/// Counts the bytes of one way of a sandbox, and holds them to its limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Meter<'a> {
+    Sent(&'a Sandbox),
+    Received(&'a Sandbox),
+}
+
+impl Meter<'_> {
+    pub(crate) async fn passed(self, bytes: usize) {
+        let (sandbox, counter, way) = match self {
+            Self::Sent(sandbox) => (sandbox, &sandbox.counting.sent_bytes, 0),
+            Self::Received(sandbox) => (sandbox, &sandbox.counting.received_bytes, 1),
+        };
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        counter.fetch_add(bytes, Ordering::Relaxed);
+        let limit = sandbox.throughput.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(rates) = limit {
+            tokio::time::sleep(rates[way].take(bytes, Instant::now())).await;
+        }
+    }
+}
 
 /// Carries bytes both ways until both are at their end.
-pub(crate) async fn carry(
-    inside: &TcpStream,
-    outside: &TcpStream,
-    pipes: &Pipes,
-    sent: &Counter,
-    received: &Counter,
-) -> io::Result<()> {
-    tokio::try_join!(one_way(inside, outside, pipes, sent), one_way(outside, inside, pipes, received))?;
+pub(crate) async fn carry(sandbox: &Sandbox, inside: &TcpStream, outside: &TcpStream) -> io::Result<()> {
+    let pipes = &sandbox.shared.pipes;
+    tokio::try_join!(
+        one_way(inside, outside, pipes, Meter::Sent(sandbox)),
+        one_way(outside, inside, pipes, Meter::Received(sandbox)),
+    )?;
     Ok(())
 }
 
@@ -42,14 +61,14 @@ pub(crate) async fn one_way(
     from: &TcpStream,
     to: &TcpStream,
     pipes: &Pipes,
-    carried: &Counter,
+    meter: Meter<'_>,
 ) -> io::Result<()> {
     let mut turns = 0;
     loop {
         from.readable().await?;
         let moved = match pipes.borrow() {
-            Some(pipe) => by_pipe(from, to, pipe, carried, &mut turns).await?,
-            None => by_copy(from, to, carried).await?,
+            Some(pipe) => by_pipe(from, to, pipe, meter, &mut turns).await?,
+            None => by_copy(from, to, meter).await?,
         };
         if moved == Moved::End {
             // A peer that is gone already needs no end.
@@ -74,7 +93,7 @@ async fn by_pipe(
     from: &TcpStream,
     to: &TcpStream,
     mut pipe: Borrowed<'_>,
-    carried: &Counter,
+    meter: Meter<'_>,
     turns: &mut u32,
 ) -> io::Result<Moved> {
     loop {
@@ -84,7 +103,7 @@ async fn by_pipe(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Moved::Idle),
             Err(error) => return Err(error),
         }
-        carried.fetch_add(u64::try_from(pipe.held).unwrap_or(u64::MAX), Ordering::Relaxed);
+        meter.passed(pipe.held).await;
         while pipe.held > 0 {
             match to.try_io(Interest::WRITABLE, || drain(&pipe, to)) {
                 Ok(written) => pipe.held -= written.min(pipe.held),
@@ -108,7 +127,7 @@ fn drain(pipe: &Borrowed<'_>, to: &TcpStream) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| splice(read, None, to, None, pipe.held, flags))?)
 }
 
-async fn by_copy(from: &TcpStream, to: &TcpStream, carried: &Counter) -> io::Result<Moved> {
+async fn by_copy(from: &TcpStream, to: &TcpStream, meter: Meter<'_>) -> io::Result<Moved> {
     let mut buffer = vec![0; COPY_BYTES];
     let read = match from.try_read(&mut buffer) {
         Ok(0) => return Ok(Moved::End),
@@ -117,7 +136,7 @@ async fn by_copy(from: &TcpStream, to: &TcpStream, carried: &Counter) -> io::Res
         Err(error) => return Err(error),
     };
     write_all(to, &buffer[..read]).await?;
-    carried.fetch_add(u64::try_from(read).unwrap_or(u64::MAX), Ordering::Relaxed);
+    meter.passed(read).await;
     tokio::task::yield_now().await;
     Ok(Moved::Idle)
 }

@@ -11,6 +11,7 @@ mod plan;
 mod policy;
 mod ports;
 mod rule;
+mod sockets;
 mod spec;
 mod surroundings;
 
@@ -25,5 +26,6 @@ pub use policy::{
 };
 pub use ports::{InvalidPorts, MAX_PORT_RANGES, Ports};
 pub use rule::{MAX_RULE_BYTES, Protocol, Rule, RuleAction, RuleText, Target};
+pub use sockets::{NetworkSockets, OWN_ADDRESS_V4, OWN_ADDRESS_V6, RELEASE_MARK};
 pub use spec::{DnsSpec, NetworkLimitsSpec, NetworkSpec, Preset, RecordType, RuleSpec};
 pub use surroundings::{Group, HOST_ADDRESS, HOST_NAME, PublishedPort, Surroundings};
