@@ -500,6 +500,7 @@ fn within(limit: &str, value: u32, least: u32, most: u32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{NetworkSpec, Preset};
 
     fn decide(spec: &SandboxSpec) -> Result<SandboxPlan> {
         let id = SandboxId::from_random([7; 8]);
@@ -609,6 +610,62 @@ mod tests {
         assert!(
             serde_json::from_value::<SandboxPlan>(old).unwrap_err().to_string().contains("not a snapshot id")
         );
+    }
+
+    #[test]
+    fn a_network_beyond_packages_needs_a_back_end_that_has_one() {
+        let (id, name) = (SandboxId::from_random([7; 8]), "box".parse().unwrap());
+        let whole = Capabilities::all(BackendKind::Namespace);
+        let has = Capability::ALL.into_iter().filter(|one| *one != Capability::Network).collect();
+        let bare = Capabilities { has, ..Capabilities::all(BackendKind::Oci) };
+        let on = |network: &NetworkSpec, backend, backends: &[Capabilities]| {
+            let spec = SandboxSpec { network: network.clone(), backend, ..SandboxSpec::default() };
+            plan(&id, &name, &spec, &Defaults::default(), &Base::host(), backends).map(|plan| plan.backend)
+        };
+        let both = [bare.clone(), whole];
+        let public = NetworkSpec::preset(Preset::Public);
+        assert_eq!(on(&NetworkSpec::default(), None, &both).unwrap(), BackendKind::Oci);
+        assert_eq!(on(&NetworkSpec::preset(Preset::None), None, &both).unwrap(), BackendKind::Oci);
+        assert_eq!(on(&public, None, &both).unwrap(), BackendKind::Namespace);
+        let error = on(&public, Some(BackendKind::Oci), &both).unwrap_err();
+        assert_eq!(error.to_string(), "the back end oci does not support network policies here");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert_eq!(error.next(), Some(&Next::UseBackend(BackendKind::Namespace)));
+        assert_eq!(on(&public, None, &[bare]).unwrap_err().next(), None);
+    }
+
+    #[test]
+    fn the_network_is_decided_under_the_ceilings() {
+        let network = |allow: &str| NetworkSpec { allow: vec![allow.to_owned()], ..NetworkSpec::default() };
+        let ceiling = Policy::from_spec(&NetworkSpec::preset(Preset::Public)).unwrap();
+        let defaults = Defaults { ceilings: vec![ceiling.clone()], ..Defaults::default() };
+        let under = |allow: &str| {
+            let namespace = "red".parse().unwrap();
+            let spec = SandboxSpec { network: network(allow), namespace, ..SandboxSpec::default() };
+            let (id, name) = (SandboxId::from_random([7; 8]), "box".parse().unwrap());
+            plan(&id, &name, &spec, &defaults, &Base::host(), &[Capabilities::all(BackendKind::Namespace)])
+        };
+        let decided = under("api.example.org").unwrap().network;
+        assert_eq!(decided.ceilings, [ceiling]);
+        assert_eq!((decided.own.rules.len(), decided.namespace.as_str()), (1, "red"));
+        let error = under("10.0.0.0/8").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().starts_with("network.allow[0]: "), "{error}");
+        // Found before an image is pulled.
+        let spec = SandboxSpec { network: network("example.org:0"), ..SandboxSpec::default() };
+        let able = [Capabilities::all(BackendKind::Namespace)];
+        assert!(check_spec(&spec, &Defaults::default(), &able).unwrap_err().to_string().contains("allow[0]"));
+    }
+
+    #[test]
+    fn records_of_earlier_versions_have_the_network_that_they_had() {
+        let plan = decide(&SandboxSpec::default()).unwrap();
+        let mut old = serde_json::to_value(&plan).unwrap();
+        old.as_object_mut().unwrap().remove("network").unwrap();
+        let read: SandboxPlan = serde_json::from_value(old).unwrap();
+        assert_eq!(read.network, NetworkPlan::default());
+        assert!(read.network.reaches_packages() && !read.network.needs_edge());
+        assert_eq!(read, plan);
     }
 
     #[test]

@@ -157,6 +157,13 @@ mod tests {
                 host_path: Some(RootfsPlan::Directory { path: "srv".into(), identity: None }),
                 ..manifest()
             },
+            SnapshotManifest {
+                source: SnapshotSource {
+                    network: NetworkSpec { allow: vec!["*".to_owned()], ..NetworkSpec::default() },
+                    ..manifest().source
+                },
+                ..manifest()
+            },
             SnapshotManifest { labels: [("a b".to_owned(), String::new())].into(), ..manifest() },
         ] {
             assert!(lie.check().is_err(), "{lie:?}");

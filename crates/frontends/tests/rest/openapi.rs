@@ -81,6 +81,17 @@ fn described_shapes_are_the_real_ones() {
         shm: size,
     };
     let plan: LimitsPlan = sandbox::Defaults::default().limits;
+    let network: sandbox::NetworkSpec = serde_json::from_value(json!({
+        "preset": "public",
+        "allow": ["a.example"],
+        "deny": ["b.example"],
+        "rules": [{ "action": "deny", "target": "c.example" }],
+        "dns": { "nameservers": ["8.8.8.8"], "records": ["A"] },
+        "limits": {
+            "connections": 1, "udpFlows": 1, "connectsPerSecond": 1, "dnsPerSecond": 1, "bytesPerSecond": 1024
+        },
+    }))
+    .unwrap();
     let spec = SandboxSpec {
         name: Some("a".parse().unwrap()),
         backend: Some(BackendKind::Namespace),
@@ -108,6 +119,7 @@ fn described_shapes_are_the_real_ones() {
         }),
         rootfs: Some(sandbox::RootfsSpec::Snapshot { snapshot: "a".to_owned() }),
         ports: vec![sandbox::PortSpec::published(0, 80)],
+        network: network.clone(),
         ..SandboxSpec::default()
     };
     let statement = LimitStatement {
@@ -162,6 +174,10 @@ fn described_shapes_are_the_real_ones() {
     check("LimitsPlan", json!(plan));
     check("SandboxSpec", json!(spec));
     check("InitSpec", json!(spec.init));
+    check("NetworkSpec", json!(network));
+    check("RuleSpec", json!(network.rules[0]));
+    check("DnsSpec", json!(network.dns));
+    check("NetworkLimitsSpec", json!(network.limits));
     // Every kind has some of them.
     let union = |values: Vec<Value>| {
         Value::Object(values.into_iter().flat_map(|value| value.as_object().unwrap().clone()).collect())

@@ -262,3 +262,88 @@ impl From<IpNet> for String {
         net.to_string()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_an_address_is_the_address() {
+        for (form, expected) in [
+            ("::ffff:169.254.169.254", "169.254.169.254"),
+            ("::169.254.169.254", "169.254.169.254"),
+            ("::ffff:0:169.254.169.254", "169.254.169.254"),
+            ("64:ff9b::a9fe:a9fe", "169.254.169.254"),
+            ("2002:a9fe:a9fe::1", "169.254.169.254"),
+            ("2001:0:4136:e378:8000:63bf:5601:5601", "169.254.169.254"),
+            ("2001:db9::5efe:a9fe:a9fe", "169.254.169.254"),
+            ("2001:db9::200:5efe:10.0.0.1", "10.0.0.1"),
+            // Nothing inside, or nothing that matters.
+            ("2001:db9::5efe:8.8.8.8", "2001:db9::5efe:808:808"),
+            ("fe80::5efe:8.8.8.8", "fe80::5efe:808:808"),
+            ("::", "::"),
+            ("::1", "::1"),
+            ("2606:4700::1", "2606:4700::1"),
+            ("10.0.0.1", "10.0.0.1"),
+        ] {
+            let read = |text: &str| text.parse::<IpAddr>().unwrap();
+            assert_eq!(canonical(read(form)), read(expected), "{form}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_read_and_shown() {
+        for (text, expected) in [
+            ("10.2.0.0/16", "10.2.0.0/16"),
+            ("10.2.0.7", "10.2.0.7"),
+            ("10.2.0.7/32", "10.2.0.7"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("2001:db8::/32", "[2001:db8::]/32"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+            ("::/0", "[::]/0"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            ("64:ff9b::/96", "0.0.0.0/0"),
+            ("2002:a00:1::/128", "10.0.0.1"),
+        ] {
+            assert_eq!(text.parse::<IpNet>().map(|net| net.to_string()), Ok(expected.to_owned()), "{text}");
+        }
+        for text in [
+            "",
+            "/",
+            "10/8",
+            "10.0.0.0/33",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "10.0.0.1/8",
+            "[10.0.0.1]",
+            "::/129",
+            "2002::/16",
+            "2001::/32",
+            "::/96",
+            "1.2.3.4/-1",
+            "[::",
+            "fe80::1%eth0",
+        ] {
+            assert!(text.parse::<IpNet>().is_err(), "{text:?}");
+        }
+        let meant = "10.2.3.4/16".parse::<IpNet>().unwrap_err().to_string();
+        assert_eq!(meant, "10.2.3.4/16 has bits after its prefix; the range is 10.2.0.0/16");
+    }
+
+    #[test]
+    fn ranges_contain_addresses_in_any_form() {
+        let net = |text: &str| text.parse::<IpNet>().unwrap();
+        let contains = |range: &str, address: &str| net(range).contains(address.parse().unwrap());
+        assert!(contains("10.0.0.0/8", "10.255.0.1") && !contains("10.0.0.0/8", "11.0.0.0"));
+        assert!(contains("10.0.0.0/8", "::ffff:10.1.1.1") && contains("0.0.0.0/0", "1.2.3.4"));
+        assert!(!contains("::/0", "10.0.0.1") && !contains("::/0", "::ffff:10.0.0.1"));
+        assert!(contains("::/0", "2606:4700::1") && contains("2606::/16", "2606:4700::1"));
+        assert!(
+            net("10.0.0.0/8").covers(&net("10.2.0.0/16")) && !net("10.2.0.0/16").covers(&net("10.0.0.0/8"))
+        );
+        assert!(
+            net("10.2.0.0/16").overlaps(&net("10.0.0.0/8")) && !net("10.2.0.0/16").overlaps(&net("::/0"))
+        );
+    }
+}

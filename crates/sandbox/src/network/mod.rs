@@ -15,6 +15,11 @@ mod sockets;
 mod spec;
 mod surroundings;
 
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
 pub use address::{InvalidNet, IpNet, canonical};
 pub use decide::{Cause, Flow, NameVerdict, PolicyRef, RuleRef, Verdict};
 pub use event::{NetworkEvent, NetworkEventKind};

@@ -115,3 +115,91 @@ impl From<DnsName> for String {
         name.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_have_one_form() {
+        for (text, expected) in [
+            ("Example.ORG", "example.org"),
+            ("example.org.", "example.org"),
+            ("bücher.example", "xn--bcher-kva.example"),
+            ("BÜCHER.example", "xn--bcher-kva.example"),
+            ("XN--bcher-kva.example", "xn--bcher-kva.example"),
+            // A full-width letter and an ideographic full stop.
+            ("ｅxample。org", "example.org"),
+            ("_dmarc.example.org", "_dmarc.example.org"),
+            ("r3---sn-4g5e.example", "r3---sn-4g5e.example"),
+            ("1.0.0.127.in-addr.arpa", "1.0.0.127.in-addr.arpa"),
+            ("localhost", "localhost"),
+            (&format!("{}.example", "x".repeat(63)), &format!("{}.example", "x".repeat(63))),
+        ] {
+            assert_eq!(
+                text.parse::<DnsName>().map(|name| name.to_string()),
+                Ok(expected.to_owned()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_name_is_refused() {
+        for text in [
+            "",
+            ".",
+            "..",
+            "a..b",
+            ".a",
+            "a..",
+            "a b",
+            "a\0b",
+            "a/b",
+            "a:80",
+            "a@b",
+            "*.a",
+            "[::1]",
+            "127.0.0.1",
+            "127.1",
+            "0x7f.1",
+            "a.0x7f",
+            "2130706433",
+            "１２７.0.0.1",
+            "xn--a\u{ff}",
+            "xn--zzzzzzzzz999999.example",
+            &"x".repeat(64),
+            &format!("{}.example", "ü".repeat(60)),
+            &"x".repeat(100_000),
+        ] {
+            let read = text.parse::<DnsName>();
+            assert!(read.is_err(), "{read:?}");
+        }
+        // 253 bytes without the last dot, and one more.
+        assert!("x.".repeat(127).parse::<DnsName>().is_ok());
+        assert!(format!("{}xx", "x.".repeat(126)).parse::<DnsName>().is_err());
+    }
+
+    #[test]
+    fn beneath_means_whole_labels() {
+        let name = |text: &str| text.parse::<DnsName>().unwrap();
+        for beneath in ["a.b.example", "c.a.b.example"] {
+            assert!(name(beneath).is_beneath(&name("b.example")), "{beneath}");
+        }
+        for other in ["b.example", "xb.example", "example", "b.example.evil.test"] {
+            assert!(!name(other).is_beneath(&name("b.example")), "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_canonical_name_stays_as_it_is(text in "\\PC{0,40}") {
+            if let Ok(name) = text.parse::<DnsName>() {
+                prop_assert_eq!(name.as_str().parse::<DnsName>(), Ok(name.clone()));
+                prop_assert!(name.as_str().is_ascii() && name.as_str().len() <= MAX_DNS_NAME_BYTES);
+            }
+        }
+    }
+}

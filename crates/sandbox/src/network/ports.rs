@@ -111,3 +111,42 @@ impl fmt::Display for Ports {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ports_are_read_sorted_and_joined() {
+        for (text, expected) in [
+            ("443", "443"),
+            ("443,80", "80,443"),
+            ("80,81,82-90", "80-90"),
+            ("8000-8999,8500", "8000-8999"),
+            ("1-65535", ""),
+            ("65535", "65535"),
+        ] {
+            assert_eq!(text.parse::<Ports>().unwrap().to_string(), expected, "{text}");
+        }
+        for text in ["", ",", "0", "0-1", "65536", "-1", "+1", "1-", "2-1", "x", "1 ", "443,,80"] {
+            assert!(text.parse::<Ports>().is_err(), "{text:?}");
+        }
+        assert!(vec!["1"; MAX_PORT_RANGES + 1].join(",").parse::<Ports>().is_err());
+    }
+
+    fn some() -> impl Strategy<Value = Ports> {
+        let range = (1..=100_u16, 0..=20_u16).prop_map(|(first, more)| first..=first + more);
+        proptest::collection::vec(range, 0..4).prop_map(Ports::sorted)
+    }
+
+    proptest! {
+        #[test]
+        fn sets_of_ports_compare_by_their_ports(one in some(), other in some()) {
+            let covers = (1..=u16::MAX).all(|port| one.contains(port) || !other.contains(port));
+            let overlaps = (1..=u16::MAX).any(|port| one.contains(port) && other.contains(port));
+            prop_assert_eq!((one.covers(&other), one.overlaps(&other)), (covers, overlaps));
+        }
+    }
+}

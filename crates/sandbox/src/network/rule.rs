@@ -275,3 +275,107 @@ impl From<Rule> for String {
         rule.to_string()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_as_people_write_them_and_shown_in_one_form() {
+        for (text, shown) in [
+            ("api.github.com", "api.github.com"),
+            ("API.GitHub.com.", "api.github.com"),
+            ("*.pypi.org:443", "*.pypi.org:443"),
+            ("**.pypi.org:80,443", "**.pypi.org:80,443"),
+            ("10.2.0.0/16:5432", "10.2.0.0/16:5432"),
+            ("10.2.0.7", "10.2.0.7"),
+            ("2001:db8::/32", "[2001:db8::]/32"),
+            ("[2001:db8::]/32:443", "[2001:db8::]/32:443"),
+            ("[2001:db8::1]:8000-8010", "[2001:db8::1]:8000-8010"),
+            ("2001:db8::1", "[2001:db8::1]"),
+            ("udp@1.2.3.4:123", "udp@1.2.3.4:123"),
+            ("tcp@public:443", "tcp@public:443"),
+            ("private", "private"),
+            ("link-local", "link-local"),
+            ("host", "host"),
+            ("host:3000", "host:3000"),
+            ("host.warren.internal:3000", "host:3000"),
+            ("sandbox:db:5432", "sandbox:db:5432"),
+            ("sandbox:Py_3.11:1-2", "sandbox:Py_3.11:1-2"),
+            ("allow example.org", "example.org"),
+            ("deny *.corp.example", "deny *.corp.example"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            (" example.org ", "example.org"),
+        ] {
+            let rule: Rule = text.parse().unwrap();
+            assert_eq!(rule.to_string(), shown, "{text}");
+            assert_eq!(shown.parse::<Rule>().unwrap(), rule, "{text}");
+            let json = serde_json::to_string(&rule).unwrap();
+            assert_eq!(serde_json::from_str::<Rule>(&json).unwrap(), rule);
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_rule_is_refused_with_a_hint() {
+        for text in [
+            "",
+            " ",
+            ":",
+            ":443",
+            "*",
+            "**",
+            "*.",
+            "a.*.example",
+            "*example.org",
+            "***.example.org",
+            "example.org:",
+            "example.org:0",
+            "example.org:65536",
+            "example.org:443:443",
+            "example.org:https",
+            "http://example.org",
+            "https://example.org/path",
+            "example.org/path",
+            "icmp@example.org",
+            "@example.org",
+            "udp@",
+            "udp@tcp@example.org",
+            "sandbox:db",
+            "sandbox::5432",
+            "sandbox:../x:80",
+            "sandbox",
+            "10.2.3.4/16",
+            "10.0.0/8",
+            "127.1",
+            "2001:db8::1:443:x",
+            "[2001:db8::1",
+            "[2001:db8::1]443",
+            "fe80::1%eth0",
+            "deny deny example.org",
+            "example.org evil.example",
+            "a\0b",
+        ] {
+            let refused = text.parse::<Rule>();
+            // A group that has a name's form is not one of these.
+            if text == "sandbox" {
+                assert!(refused.is_ok());
+                continue;
+            }
+            let error = refused.expect_err(text);
+            assert!(error.next().is_some(), "{text:?} {error}");
+        }
+        assert!("x.".repeat(MAX_RULE_BYTES).parse::<Rule>().is_err());
+    }
+
+    #[test]
+    fn without_a_protocol_a_rule_allows_tcp_and_denies_both() {
+        let applies = |text: &str| {
+            let rule: Rule = text.parse().unwrap();
+            (rule.applies_to(Protocol::Tcp), rule.applies_to(Protocol::Udp))
+        };
+        assert_eq!(applies("example.org"), (true, false));
+        assert_eq!(applies("deny example.org"), (true, true));
+        assert_eq!(applies("udp@example.org"), (false, true));
+        assert_eq!(applies("deny tcp@example.org"), (true, false));
+    }
+}

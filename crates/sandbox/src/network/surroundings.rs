@@ -183,3 +183,95 @@ impl Surroundings {
         self.published.get(&port).filter(|_| self.is_host(address))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn around() -> Surroundings {
+        Surroundings {
+            host: ["127.0.0.1", "::1", "10.0.0.5", "203.0.113.9", "2606:4700::5"]
+                .map(|text| text.parse().unwrap())
+                .to_vec(),
+            on_link: ["10.0.0.0/24", "2606:4700::/64", "0.0.0.0/0"]
+                .map(|text| text.parse().unwrap())
+                .to_vec(),
+            closed: ["127.0.0.1:7777", "0.0.0.0:8888"].map(|text| text.parse().unwrap()).to_vec(),
+            published: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn each_address_is_in_one_group() {
+        use Group as G;
+        for (group, addresses) in [
+            (
+                Some(G::Public),
+                &["8.8.8.8", "100.63.0.1", "172.32.0.1", "2606:4701::1", "64:ff9b::808:808"][..],
+            ),
+            (
+                Some(G::Private),
+                &[
+                    "10.1.2.3",
+                    "172.16.0.1",
+                    "192.168.1.1",
+                    "100.64.0.1",
+                    "fd00::1",
+                    "fec0::1",
+                    "2606:4700::7",
+                ],
+            ),
+            (
+                Some(G::Loopback),
+                &["127.0.0.1", "127.255.0.1", "0.0.0.0", "0.1.2.3", "::", "::1", "::ffff:127.0.0.1"],
+            ),
+            (Some(G::LinkLocal), &["169.254.7.7", "fe80::1"]),
+            (
+                Some(G::Meta),
+                &[
+                    "169.254.169.254",
+                    "fd00:ec2::254",
+                    "100.100.100.200",
+                    "192.0.0.192",
+                    "168.63.129.16",
+                    "::ffff:169.254.169.254",
+                    "64:ff9b::a83f:8110",
+                    "2002:a9fe:a9fe::",
+                ],
+            ),
+            (Some(G::Multicast), &["224.0.0.1", "239.1.1.1", "255.255.255.255", "ff02::1"]),
+            (Some(G::Host), &["10.0.0.5", "203.0.113.9", "2606:4700::5", "::ffff:10.0.0.5", "169.254.1.2"]),
+            (
+                None,
+                &[
+                    "192.0.0.8",
+                    "192.0.2.1",
+                    "198.18.0.1",
+                    "203.0.113.1",
+                    "240.0.0.1",
+                    "2001:db8::1",
+                    "3fff::1",
+                    "100::1",
+                    "64:ff9b:1::808:808",
+                    "2001:10::1",
+                    "192.88.99.1",
+                ],
+            ),
+        ] {
+            for address in addresses {
+                assert_eq!(around().group(address.parse().unwrap()), group, "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn listeners_of_the_daemon_are_closed_by_every_address_of_the_host() {
+        let closed = |address: &str, port| around().is_closed(address.parse().unwrap(), port);
+        for host in
+            ["127.0.0.1", "::1", "10.0.0.5", "203.0.113.9", "169.254.1.2", "::ffff:10.0.0.5", "0.0.0.0"]
+        {
+            assert!(closed(host, 7777) && closed(host, 8888) && !closed(host, 80), "{host}");
+        }
+        assert!(!closed("10.0.0.6", 7777) && !closed("8.8.8.8", 8888));
+    }
+}

@@ -39,6 +39,9 @@ const HOST_PORT: Rule = Rule::Within(0, u16::MAX as usize);
 const IP_ADDRESS: Rule =
     Rule::Text { pattern: "^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.|$)){4}", longest: 45 };
 
+/// As people write them; what each part must look like takes more than a pattern.
+const NETWORK_RULES: Rule = Rule::Each("^[^\\u0000]+$");
+
 /// Of parameters in paths and queries that are plain text; types of our own have their rules with them.
 const PARAMETERS: &[(&str, Rule)] = &[
     ("sandbox", NAME),
@@ -105,6 +108,17 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
     ("PortSpec", "inside", PORT),
     ("PortSpec", "host", HOST_PORT),
     ("PortSpec", "address", IP_ADDRESS),
+    ("NetworkSpec", "allow", NETWORK_RULES),
+    ("NetworkSpec", "deny", NETWORK_RULES),
+    (
+        "RuleSpec",
+        "target",
+        Rule::Text { pattern: "^[^\\u0000]+$", longest: sandbox::network::MAX_RULE_BYTES },
+    ),
+    ("NetworkLimitsSpec", "connections", Rule::Within(1, 65_536)),
+    ("NetworkLimitsSpec", "udpFlows", Rule::Within(1, 65_536)),
+    ("NetworkLimitsSpec", "connectsPerSecond", Rule::Within(1, 100_000)),
+    ("NetworkLimitsSpec", "dnsPerSecond", Rule::Within(1, 10_000)),
     ("PackageRequest", "packages", Rule::Each("^[^\\u0000]+$")),
     ("PullRequest", "reference", REFERENCE),
     ("Rlimit", "resource", Rule::OneOf(&sandbox::RLIMIT_RESOURCES)),
@@ -121,6 +135,7 @@ const BODIES: &[&str] = &[
     "CodeRequest",
     "ContextRequest",
     "CopyRequest",
+    "DnsSpec",
     "ExecSpec",
     "ExposeRequest",
     "ForkRequest",
@@ -130,6 +145,8 @@ const BODIES: &[&str] = &[
     "Limits",
     "LinkRequest",
     "MkdirRequest",
+    "NetworkLimitsSpec",
+    "NetworkSpec",
     "PackageRequest",
     "PortSpec",
     "PullRequest",
@@ -138,6 +155,7 @@ const BODIES: &[&str] = &[
     "ResizeRequest",
     "RestoreRequest",
     "Rlimit",
+    "RuleSpec",
     "SandboxSpec",
     "SignalRequest",
     "SnapshotRequest",

@@ -95,6 +95,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         hostname: hostname(fields.hostname.as_deref())?,
         labels: merged(fields.labels, process.labels),
         ports,
+        network: sandbox::NetworkSpec::default(),
         lifetime: Lifetime {
             ttl: lifecycle.max_duration_secs.or(fields.max_duration).map(Duration::from_secs),
             idle: lifecycle.idle_timeout_secs.or(fields.idle_timeout).map(Duration::from_secs),
