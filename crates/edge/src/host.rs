@@ -3,23 +3,17 @@
 use std::{
     io,
     net::IpAddr,
-    os::fd::{AsFd, OwnedFd},
-    time::Duration,
+    os::fd::OwnedFd,
 };
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send, socket_with,
 };
 use sandbox::network::{IpNet, Surroundings};
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    time::sleep,
-};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::watched::watch;
 
-/// Changes come in bursts; one look is enough for all of them.
-const BURST: Duration = Duration::from_millis(200);
 const BUFFER: usize = 64 * 1024;
 /// Most messages of one answer: a host with more routes than this has them in another table.
 const MAX_MESSAGES: usize = 100_000;
@@ -59,21 +53,13 @@ impl HostWatch {
         Self { changes: changes.ok() }
     }
 
-    /// Waits until addresses or routes changed.
+    /// Waits until addresses or routes changed. A wait that is given up loses nothing.
     pub(crate) async fn changed(&self) {
         let Some(changes) = &self.changes else { return std::future::pending().await };
-        if changes.readable().await.is_err() {
-            return std::future::pending().await;
-        }
-        sleep(BURST).await;
+        let Ok(mut ready) = changes.readable().await else { return std::future::pending().await };
         let mut buffer = vec![0; BUFFER];
-        // An overrun (ENOBUFS) is a change too.
-        while recv(changes.as_fd(), &mut buffer[..], RecvFlags::DONTWAIT)
-            .is_ok_and(|(_, length)| length > 0)
-        {}
-        if let Ok(mut ready) = changes.readable().await {
-            ready.clear_ready();
-        }
+        // An error is a change too: changes were lost.
+        while let Ok(Ok(_)) = ready.try_io(|socket| Ok(recv(socket.get_ref(), &mut buffer[..], RecvFlags::DONTWAIT)?)) {}
     }
 
     /// What is there now; what could not be found out is missing.

@@ -61,6 +61,7 @@ struct Edge {
     control: AsyncFd<OwnedFd>,
     shared: Arc<Shared>,
     host: HostWatch,
+    has_host_changed: bool,
     around: Around,
     sandboxes: HashMap<SandboxId, Served>,
     /// Events that found no room in the socket.
@@ -89,6 +90,7 @@ impl Edge {
             control: watch(control, Interest::READABLE | Interest::WRITABLE)?,
             shared: Arc::default(),
             host: HostWatch::new(),
+            has_host_changed: false,
             around: Around::default(),
             sandboxes: HashMap::new(),
             unsent: Vec::new(),
@@ -108,8 +110,14 @@ impl Edge {
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                     Err(error) => return Err(error),
                 },
-                () = self.host.changed() => self.look_around(),
-                _ = tick.tick() => self.report()?,
+                () = self.host.changed() => self.has_host_changed = true,
+                _ = tick.tick() => {
+                    // Changes come in bursts; one look is enough for all of them.
+                    if std::mem::take(&mut self.has_host_changed) {
+                        self.look_around();
+                    }
+                    self.report()?;
+                }
             }
         }
     }

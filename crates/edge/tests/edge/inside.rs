@@ -14,25 +14,26 @@ use nix::{
 };
 use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
 
+use sandbox::network::{NetworkSockets, OWN_ADDRESS_V4, OWN_ADDRESS_V6, RELEASE_MARK};
+
 use super::world::shell;
 
-pub(crate) const MARK: u32 = 0x77;
 const PORT: u16 = 9999;
 
 const SETUP: &str = "
 set -e
 ip link set lo up
-ip addr add 10.0.2.15/32 dev lo
-ip -6 addr add fd77::15/128 dev lo nodad
-ip route add local default dev lo src 10.0.2.15
-ip -6 route add local default dev lo src fd77::15
+ip addr add OWN4/32 dev lo
+ip -6 addr add OWN6/128 dev lo nodad
+ip route add local default dev lo src OWN4
+ip -6 route add local default dev lo src OWN6
 nft -f - <<'END'
 table inet warren {
     chain pre {
         type filter hook prerouting priority mangle; policy drop;
-        ip daddr { 127.0.0.0/8, 10.0.2.15 } accept
-        ip6 daddr { ::1, fd77::15 } accept
-        tcp flags & (syn | ack) == syn meta mark != 0x77 drop
+        ip daddr { 127.0.0.0/8, OWN4 } accept
+        ip6 daddr { ::1, OWN6 } accept
+        tcp flags & (syn | ack) == syn meta mark != MARK drop
         meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:9999 accept
         meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:9999 accept
         meta nfproto ipv4 meta l4proto udp tproxy ip to 127.0.0.1:9999 accept
@@ -50,20 +51,8 @@ pub(crate) struct Inside {
     jobs: mpsc::Sender<Job>,
 }
 
-/// The sockets of a sandbox: TCP, UDP and raw for IPv4 and IPv6, and the one that hears SYNs.
-#[derive(Debug)]
-pub(crate) struct Sockets {
-    pub(crate) tcp4: OwnedFd,
-    pub(crate) tcp6: OwnedFd,
-    pub(crate) udp4: OwnedFd,
-    pub(crate) udp6: OwnedFd,
-    pub(crate) raw4: OwnedFd,
-    pub(crate) raw6: OwnedFd,
-    pub(crate) syn: OwnedFd,
-}
-
 impl Inside {
-    pub(crate) fn new() -> (Self, Sockets) {
+    pub(crate) fn new() -> (Self, NetworkSockets) {
         let (jobs, todo) = mpsc::channel::<Job>();
         thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -73,7 +62,9 @@ impl Inside {
         });
         let inside = Self { jobs };
         let sockets = inside.run(|| {
-            shell(SETUP);
+            let setup = SETUP.replace("OWN4", &OWN_ADDRESS_V4.to_string());
+            let setup = setup.replace("OWN6", &OWN_ADDRESS_V6.to_string());
+            shell(&setup.replace("MARK", &RELEASE_MARK.to_string()));
             sockets()
         });
         (inside, sockets)
@@ -95,7 +86,7 @@ impl Inside {
     }
 }
 
-fn sockets() -> Sockets {
+fn sockets() -> NetworkSockets {
     let tcp = |domain| {
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).unwrap();
         socket.set_reuse_address(true).unwrap();
@@ -112,16 +103,16 @@ fn sockets() -> Sockets {
     };
     let raw = |domain| {
         let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(255))).unwrap();
-        socket.set_mark(MARK).unwrap();
+        socket.set_mark(RELEASE_MARK).unwrap();
         OwnedFd::from(socket)
     };
-    Sockets {
+    NetworkSockets {
         tcp4: tcp(Domain::IPV4),
-        tcp6: tcp(Domain::IPV6),
+        tcp6: Some(tcp(Domain::IPV6)),
         udp4: udp(Domain::IPV4),
-        udp6: udp(Domain::IPV6),
+        udp6: Some(udp(Domain::IPV6)),
         raw4: raw(Domain::IPV4),
-        raw6: raw(Domain::IPV6),
+        raw6: Some(raw(Domain::IPV6)),
         syn: syn(),
     }
 }
@@ -148,7 +139,7 @@ fn syn() -> OwnedFd {
         f(0x20, 0, 0, ANCILLARY + 4), // which way it goes
         f(0x15, 16, 0, 4),            // out: heard again when it comes in
         f(0x20, 0, 0, ANCILLARY + 20),
-        f(0x15, 14, 0, MARK), // released by us
+        f(0x15, 14, 0, RELEASE_MARK), // released by us
         f(0x30, 0, 0, 0),     // version
         f(0x54, 0, 0, 0xf0),
         f(0x15, 5, 0, 0x60),
