@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("store", &["sandbox"]),
     ("backends", &["sandbox", "jail", "guest-protocol", "images", "trees"]),
     ("gateway", &["downloads"]),
+    ("edge", &["sandbox"]),
     ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images", "build", "archive"]),
     ("frontends", &["engine", "sandbox", "hostfiles"]),
     ("test-registry", &[]),

@@ -1,0 +1,271 @@
+//! One sandbox: its sockets, its plan, and everything of it that is open.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use sandbox::{
+    SandboxId,
+    network::{
+        DnsName, NetworkEventKind, NetworkPlan, OWN_ADDRESS_V4, OWN_ADDRESS_V6, Protocol, Surroundings,
+    },
+};
+use tokio::{sync::Semaphore, task::AbortHandle};
+
+use crate::{
+    dns::Resolver,
+    events::{Counting, Decision, Events, count},
+    handling::{self, Handling, Outcome},
+    limits::{MAX_DIALS, Rate},
+    pins::Pins,
+    raw::Raw,
+    tcp::{hold::Held, pipes::Pipes},
+    udp::Flows,
+};
+
+/// What all sandboxes share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) around: RwLock<Arc<Surroundings>>,
+    /// The host's own resolvers.
+    pub(crate) resolvers: RwLock<Arc<[SocketAddr]>>,
+    pub(crate) pipes: Pipes,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) id: SandboxId,
+    pub(crate) shared: Arc<Shared>,
+    plan: RwLock<Arc<NetworkPlan>>,
+    pins: Mutex<Pins>,
+    pub(crate) has_ipv6: bool,
+    pub(crate) raw: Raw,
+    pub(crate) held: Held,
+    pub(crate) flows: Flows,
+    pub(crate) resolver: Resolver,
+    pub(crate) dials: Semaphore,
+    pub(crate) connects: Rate,
+    /// Bytes a second each way, if they are limited.
+    pub(crate) throughput: RwLock<Option<Arc<[Rate; 2]>>>,
+    pub(crate) events: Events,
+    pub(crate) counting: Counting,
+    open: Mutex<OpenTable>,
+    next: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct OpenTable {
+    entries: HashMap<u64, Open>,
+    connections: usize,
+    flows: usize,
+}
+
+impl OpenTable {
+    fn number(&mut self, protocol: Protocol) -> &mut usize {
+        match protocol {
+            Protocol::Tcp => &mut self.connections,
+            Protocol::Udp => &mut self.flows,
+        }
+    }
+}
+
+/// A connection from its SYN to its end, or a UDP flow.
+#[derive(Debug)]
+struct Open {
+    protocol: Protocol,
+    destination: SocketAddr,
+    /// The names that led there when it was decided.
+    names: Vec<DnsName>,
+    handling: Handling,
+    task: AbortHandle,
+}
+
+/// What is opened, before it has a task.
+#[derive(Debug, Clone)]
+pub(crate) struct Opening {
+    pub(crate) protocol: Protocol,
+    pub(crate) destination: SocketAddr,
+    pub(crate) names: Vec<DnsName>,
+    pub(crate) handling: Handling,
+}
+
+impl Sandbox {
+    pub(crate) fn new(
+        id: SandboxId,
+        plan: NetworkPlan,
+        raw: Raw,
+        has_ipv6: bool,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let (limits, now) = (&plan.limits, Instant::now());
+        Self {
+            events: Events::new(id.clone(), limits.events_per_second, now),
+            pins: Mutex::new(Pins::new(as_size(limits.pins))),
+            connects: Rate::new(limits.connects_per_second.into(), now),
+            throughput: RwLock::new(throughput_of(&plan)),
+            resolver: Resolver::new(limits.dns_per_second, now),
+            dials: Semaphore::new(MAX_DIALS),
+            id,
+            shared,
+            has_ipv6,
+            raw,
+            plan: RwLock::new(Arc::new(plan)),
+            held: Held::default(),
+            flows: Flows::default(),
+            counting: Counting::default(),
+            open: Mutex::default(),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn plan(&self) -> Arc<NetworkPlan> {
+        Arc::clone(&self.plan.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn around(&self) -> Arc<Surroundings> {
+        Arc::clone(&self.shared.around.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn pins(&self) -> MutexGuard<'_, Pins> {
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a task as an open connection or flow; `false` if there are `limit` already.
+    pub(crate) fn open<F>(self: &Arc<Self>, opening: Opening, limit: u32, task: F) -> bool
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut open = self.lock_open();
+        let number = open.number(opening.protocol);
+        if *number >= as_size(limit) {
+            return false;
+        }
+        *number += 1;
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let end = Closing { sandbox: Arc::clone(self), key };
+        // The lock is held until the entry is there, so a task that ends at once finds it.
+        let task = tokio::spawn(async move {
+            let _end = end;
+            task.await;
+        });
+        let Opening { protocol, destination, names, handling } = opening;
+        open.entries.insert(key, Open { protocol, destination, names, handling, task: task.abort_handle() });
+        true
+    }
+
+    /// Takes a new plan, and closes what it does not allow.
+    pub(crate) fn update(&self, plan: NetworkPlan) {
+        self.events.change_rate(plan.limits.events_per_second);
+        self.connects.change(plan.limits.connects_per_second.into());
+        self.resolver.change_rate(plan.limits.dns_per_second);
+        *self.throughput.write().unwrap_or_else(PoisonError::into_inner) = throughput_of(&plan);
+        *self.plan.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
+        self.resolver.forget();
+        self.judge_again();
+    }
+
+    /// Closes what is no longer allowed.
+    pub(crate) fn judge_again(&self) {
+        let close: Vec<_> = self
+            .lock_open()
+            .entries
+            .values()
+            .filter_map(|open| Some((open.task.clone(), self.refusal(open)?)))
+            .collect();
+        for (task, decision) in close {
+            task.abort();
+            self.tell(decision);
+        }
+    }
+
+    /// Why an open connection may not stay.
+    fn refusal(&self, open: &Open) -> Option<Decision> {
+        let outcome = handling::decide(self, open.protocol, open.destination, &open.names);
+        let rule = match outcome {
+            Outcome::Refuse { rule } => rule,
+            Outcome::Take { handling, rule } => {
+                let stays = match (&open.handling, handling) {
+                    (_, Handling::Pass) | (Handling::Resolve, Handling::Resolve) => true,
+                    (Handling::Named { names: before, .. }, Handling::Named { names, .. }) => {
+                        before.iter().all(|name| names.contains(name))
+                    }
+                    _ => false,
+                };
+                if stays {
+                    return None;
+                }
+                rule
+            }
+        };
+        Some(Decision {
+            kind: NetworkEventKind::Denied,
+            protocol: open.protocol,
+            name: open.names.first().cloned(),
+            address: Some(open.destination.ip()),
+            port: open.destination.port(),
+            rule,
+        })
+    }
+
+    /// Ends everything that is open.
+    pub(crate) fn close_all(&self) {
+        let tasks: Vec<_> = self.lock_open().entries.values().map(|open| open.task.clone()).collect();
+        for task in tasks {
+            task.abort();
+        }
+    }
+
+    pub(crate) fn tell(&self, decision: Decision) {
+        match decision.kind {
+            NetworkEventKind::Denied => count(&self.counting.denied),
+            NetworkEventKind::Failed => count(&self.counting.failed),
+            NetworkEventKind::Allowed => {}
+        }
+        self.events.add(decision);
+    }
+
+    /// Whether an address is the sandbox's own, so that its kernel handles it without us.
+    pub(crate) fn is_own(source: IpAddr, destination: IpAddr) -> bool {
+        destination.is_loopback()
+            || destination.is_unspecified()
+            || destination == source
+            || destination == IpAddr::V4(OWN_ADDRESS_V4)
+            || destination == IpAddr::V6(OWN_ADDRESS_V6)
+    }
+
+    fn lock_open(&self) -> MutexGuard<'_, OpenTable> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a task out of the list when it ends, however it ends.
+struct Closing {
+    sandbox: Arc<Sandbox>,
+    key: u64,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let mut open = self.sandbox.lock_open();
+        if let Some(ended) = open.entries.remove(&self.key) {
+            *open.number(ended.protocol) -= 1;
+        }
+    }
+}
+
+fn throughput_of(plan: &NetworkPlan) -> Option<Arc<[Rate; 2]>> {
+    let per_second = plan.limits.bytes_per_second?.bytes();
+    let now = Instant::now();
+    Some(Arc::new([Rate::new(per_second, now), Rate::new(per_second, now)]))
+}
+
+fn as_size(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,280 @@
+//! The process: sandboxes come and go by orders of the daemon, and everything ends with it.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    process::ExitCode,
+    sync::{Arc, PoisonError},
+    time::{Duration, Instant},
+};
+
+use sandbox::{
+    SandboxId,
+    network::{NetworkEvent, NetworkPlan, NetworkSockets, Surroundings},
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    runtime::Builder,
+    task::AbortHandle,
+};
+
+use crate::{
+    control::{self, Around, Order, Report, Request},
+    dns::resolv,
+    events::Counters,
+    host::HostWatch,
+    raw::Raw,
+    sandbox::{Sandbox, Shared},
+    tcp, udp,
+    watched::watch,
+};
+
+const WORKERS: usize = 2;
+/// How soon after an event the daemon hears of it.
+const EVENT_PAUSE: Duration = Duration::from_millis(50);
+const COUNTER_PAUSE: Duration = Duration::from_secs(1);
+/// Events, and counters, of one packet.
+const MAX_REPORTED: usize = 64;
+
+/// Serves sandboxes until the daemon closes its end of `control`.
+pub fn serve(control: OwnedFd) -> ExitCode {
+    let runtime = match Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "the edge could not start");
+            return ExitCode::FAILURE;
+        }
+    };
+    let ended = runtime.block_on(async { Edge::new(control)?.run().await });
+    runtime.shutdown_background();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "the edge ended");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Edge {
+    control: AsyncFd<OwnedFd>,
+    shared: Arc<Shared>,
+    host: HostWatch,
+    has_host_changed: bool,
+    around: Around,
+    sandboxes: HashMap<SandboxId, Served>,
+    /// Events that found no room in the socket.
+    unsent: Vec<NetworkEvent>,
+    counters_at: Instant,
+}
+
+struct Served {
+    sandbox: Arc<Sandbox>,
+    tasks: Vec<AbortHandle>,
+    reported: Counters,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.sandbox.close_all();
+    }
+}
+
+impl Edge {
+    fn new(control: OwnedFd) -> io::Result<Self> {
+        let mut edge = Self {
+            control: watch(control, Interest::READABLE | Interest::WRITABLE)?,
+            shared: Arc::default(),
+            host: HostWatch::new(),
+            has_host_changed: false,
+            around: Around::default(),
+            sandboxes: HashMap::new(),
+            unsent: Vec::new(),
+            counters_at: Instant::now(),
+        };
+        edge.look_around();
+        Ok(edge)
+    }
+
+    async fn run(&mut self) -> io::Result<()> {
+        let mut tick = tokio::time::interval(EVENT_PAUSE);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                received = receive(&self.control) => match received {
+                    Ok((request, descriptors)) => self.obey(request, descriptors).await?,
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                    Err(error) => return Err(error),
+                },
+                () = self.host.changed() => self.has_host_changed = true,
+                _ = tick.tick() => {
+                    // Changes come in bursts; one look is enough for all of them.
+                    if std::mem::take(&mut self.has_host_changed) {
+                        self.look_around();
+                    }
+                    self.report()?;
+                }
+            }
+        }
+    }
+
+    async fn obey(&mut self, Request { number, order }: Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+        let report = match self.carry_out(order, descriptors) {
+            Ok(()) => Report::Done { number },
+            Err(error) => Report::Failed { number, why: error.to_string() },
+        };
+        self.control
+            .async_io(Interest::WRITABLE, |control| control::send(control.as_fd(), &report, &[]))
+            .await
+    }
+
+    fn carry_out(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+        match order {
+            Order::Add { sandbox, plan } => {
+                let sockets = NetworkSockets::from_descriptors(descriptors)
+                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the sockets of a sandbox"))?;
+                // The old one ends before the new one hears anything.
+                drop(self.sandboxes.remove(&sandbox));
+                let served = Served::start(sandbox.clone(), *plan, sockets, Arc::clone(&self.shared))?;
+                self.sandboxes.insert(sandbox, served);
+            }
+            Order::Update { sandbox, plan } => {
+                let served = self.sandboxes.get(&sandbox).ok_or_else(|| unknown(&sandbox))?;
+                served.sandbox.update(*plan);
+            }
+            Order::Drop { sandbox } => {
+                // What it did last is told before it is forgotten.
+                if let Some(served) = self.sandboxes.remove(&sandbox) {
+                    self.unsent.extend(served.sandbox.events.take(Instant::now()));
+                }
+            }
+            Order::Around(around) => {
+                self.around = *around;
+                self.look_around();
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts together what the edge sees and what the daemon said about the host.
+    fn look_around(&mut self) {
+        let Around { surroundings, resolv_conf } = &self.around;
+        let mut all = surroundings.clone();
+        let found = self.host.look();
+        all.host.extend(found.host);
+        all.on_link.extend(found.on_link);
+        *self.shared.resolvers.write().unwrap_or_else(PoisonError::into_inner) =
+            resolv::servers(resolv_conf).into();
+        if !self.shared.replace_around(all) {
+            return;
+        }
+        for served in self.sandboxes.values() {
+            served.sandbox.resolver.forget();
+            served.sandbox.judge_again();
+        }
+    }
+
+    /// Tells what happened, as far as the daemon listens.
+    fn report(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        if self.unsent.len() < MAX_REPORTED {
+            for served in self.sandboxes.values() {
+                self.unsent.extend(served.sandbox.events.take(now));
+            }
+        }
+        while !self.unsent.is_empty() {
+            let some = self.unsent[..self.unsent.len().min(MAX_REPORTED)].to_vec();
+            let length = some.len();
+            if !self.try_send(&Report::Events(some))? {
+                return Ok(());
+            }
+            self.unsent.drain(..length);
+        }
+        if now.duration_since(self.counters_at) >= COUNTER_PAUSE {
+            self.counters_at = now;
+            self.report_counters()?;
+        }
+        Ok(())
+    }
+
+    fn report_counters(&mut self) -> io::Result<()> {
+        let changed: Vec<_> = self
+            .sandboxes
+            .iter()
+            .map(|(id, served)| (id.clone(), served.sandbox.counting.read(), &served.reported))
+            .filter(|(_, now, before)| now != *before)
+            .map(|(id, now, _)| (id, now))
+            .collect();
+        for some in changed.chunks(MAX_REPORTED) {
+            if !self.try_send(&Report::Counters(some.to_vec()))? {
+                return Ok(());
+            }
+            for (id, counters) in some {
+                if let Some(served) = self.sandboxes.get_mut(id) {
+                    served.reported = counters.clone();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there was room for the report.
+    fn try_send(&self, report: &Report) -> io::Result<bool> {
+        match control::send(self.control.as_fd(), report, &[]) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            // The daemon is gone; the next read says so.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+async fn receive(control: &AsyncFd<OwnedFd>) -> io::Result<(Request, Vec<OwnedFd>)> {
+    control.async_io(Interest::READABLE, |control| control::receive(control.as_fd())).await
+}
+
+fn unknown(sandbox: &SandboxId) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("the edge does not serve {sandbox}"))
+}
+
+impl Served {
+    fn start(
+        id: SandboxId,
+        plan: NetworkPlan,
+        sockets: NetworkSockets,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
+        let NetworkSockets { tcp4, tcp6, udp4, udp6, raw4, raw6, syn } = sockets;
+        let has_ipv6 = tcp6.is_some();
+        let sandbox = Arc::new(Sandbox::new(id, plan, Raw::new(raw4, raw6), has_ipv6, shared));
+        let mut tasks = Vec::new();
+        for listener in [Some(tcp4), tcp6].into_iter().flatten() {
+            let listener = watch(listener, Interest::READABLE)?;
+            tasks.push(tokio::spawn(tcp::accept::accept(Arc::clone(&sandbox), listener)).abort_handle());
+        }
+        for socket in [Some(udp4), udp6].into_iter().flatten() {
+            let socket = watch(socket, Interest::READABLE)?;
+            tasks.push(tokio::spawn(udp::hear(Arc::clone(&sandbox), socket)).abort_handle());
+        }
+        let syn = watch(syn, Interest::READABLE)?;
+        tasks.push(tokio::spawn(tcp::hold::hear(Arc::clone(&sandbox), syn)).abort_handle());
+        Ok(Self { sandbox, tasks, reported: Counters::default() })
+    }
+}
+
+impl Shared {
+    /// Whether they are others than before.
+    fn replace_around(&self, around: Surroundings) -> bool {
+        let mut current = self.around.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = **current != around;
+        if is_new {
+            *current = Arc::new(around);
+        }
+        is_new
+    }
+}

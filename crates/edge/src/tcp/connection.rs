@@ -1,0 +1,169 @@
+//! One connection, from its SYN to its end.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use sandbox::network::{DnsName, NetworkEventKind, Protocol};
+use tokio::{net::TcpStream, sync::oneshot, time::timeout};
+
+use super::{accept::reset, dial, hold::Hold, splice};
+use crate::{
+    dns,
+    events::{Decision, count},
+    handling::{Check, Handling},
+    names::{self, Checked},
+    sandbox::{Opening, Sandbox},
+};
+
+/// How long the sandbox's kernel may take from the release of a SYN to the connection.
+const MAKING: Duration = Duration::from_secs(10);
+
+/// Both ends of a connection. Unless both ways came to their end, they end by a reset.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) inside: TcpStream,
+    pub(crate) outside: TcpStream,
+    is_done: AtomicBool,
+}
+
+impl Pair {
+    fn new(inside: TcpStream, outside: TcpStream) -> Self {
+        Self { inside, outside, is_done: AtomicBool::new(false) }
+    }
+
+    /// Both ways came to their end.
+    pub(crate) fn is_done(&self) {
+        self.is_done.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if !self.is_done.load(Ordering::Relaxed) {
+            reset(&self.inside);
+            reset(&self.outside);
+        }
+    }
+}
+
+/// What is said about a connection in events.
+#[derive(Debug, Clone)]
+pub(crate) struct Story {
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) opening: Opening,
+    pub(crate) rule: String,
+}
+
+impl Story {
+    pub(crate) fn tell(&self, kind: NetworkEventKind, name: Option<&DnsName>, rule: String) {
+        let Opening { destination, names, .. } = &self.opening;
+        self.sandbox.tell(Decision {
+            kind,
+            protocol: Protocol::Tcp,
+            name: name.or(names.first()).cloned(),
+            address: Some(destination.ip()),
+            port: destination.port(),
+            rule,
+        });
+    }
+
+    pub(crate) fn allowed(&self, name: Option<&DnsName>) {
+        count(&self.sandbox.counting.connections);
+        self.tell(NetworkEventKind::Allowed, name, self.rule.clone());
+    }
+}
+
+pub(crate) async fn run(
+    sandbox: Arc<Sandbox>,
+    hold: Hold,
+    opening: Opening,
+    rule: String,
+    inside: oneshot::Receiver<TcpStream>,
+) {
+    let story = Story { sandbox, opening, rule };
+    if story.opening.handling == Handling::Resolve {
+        if let Some(inside) = made(hold, inside).await {
+            dns::serve_stream(&story.sandbox, inside).await;
+        }
+        return;
+    }
+    let outside = match dial(&story).await {
+        Ok(outside) => outside,
+        Err(error) => {
+            story.tell(NetworkEventKind::Failed, None, format!("{}; {}", story.rule, in_words(&error)));
+            hold.refuse(dial::refusal(&error));
+            return;
+        }
+    };
+    let Some(inside) = made(hold, inside).await else { return };
+    if let Err(error) = serve(&story, inside, outside).await {
+        tracing::debug!(sandbox = %story.sandbox.id, %error, "a connection ended early");
+    }
+}
+
+async fn dial(story: &Story) -> io::Result<TcpStream> {
+    let sandbox = &story.sandbox;
+    tokio::time::sleep(sandbox.connects.take(1, Instant::now())).await;
+    let _turn = sandbox.dials.acquire().await;
+    dial::dial(story.opening.destination).await
+}
+
+/// Releases the SYN and waits for the sandbox's end.
+async fn made(hold: Hold, inside: oneshot::Receiver<TcpStream>) -> Option<TcpStream> {
+    hold.release();
+    let inside = timeout(MAKING, inside).await.ok()?.ok()?;
+    inside.set_nodelay(true).ok()?;
+    Some(inside)
+}
+
+async fn serve(story: &Story, inside: TcpStream, outside: TcpStream) -> io::Result<()> {
+    let pair = Pair::new(inside, outside);
+    let (allowed_names, check) = match &story.opening.handling {
+        Handling::Resolve => return Ok(()),
+        Handling::Pass => {
+            story.allowed(None);
+            return carry(story, pair).await;
+        }
+        Handling::Named { names, check } => (names, *check),
+    };
+    let checked = match check {
+        Check::Address => Checked::Passes { said: Vec::new(), name: None },
+        Check::Tls => names::tls::check(&pair.inside, Vec::new(), allowed_names).await?,
+        Check::Http => Checked::IsHttp { said: Vec::new() },
+        Check::FirstBytes => names::first::check(&pair, allowed_names).await?,
+    };
+    match checked {
+        Checked::Passes { said, name } => {
+            story.allowed(name.as_ref());
+            splice::write_all(&pair.outside, &said).await?;
+            carry(story, pair).await
+        }
+        Checked::IsHttp { said } => names::http::serve(story.clone(), pair, said, allowed_names.clone()).await,
+        Checked::Refused { answer, why, name } => {
+            story.tell(NetworkEventKind::Denied, name.as_ref(), format!("denied: {why}"));
+            names::part(&pair, answer).await
+        }
+    }
+}
+
+async fn carry(story: &Story, pair: Pair) -> io::Result<()> {
+    splice::carry(&story.sandbox, &pair.inside, &pair.outside).await?;
+    pair.is_done();
+    Ok(())
+}
+
+fn in_words(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "the server refused the connection",
+        io::ErrorKind::TimedOut => "the server did not answer",
+        io::ErrorKind::NetworkUnreachable => "the network is unreachable",
+        io::ErrorKind::HostUnreachable => "the server is unreachable",
+        _ => "the connection could not be made",
+    }
+}

@@ -1,0 +1,58 @@
+//! Connections to the outside.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use sandbox::network::HOST_ADDRESS;
+use tokio::{net::TcpStream, time::timeout};
+
+use super::hold::Refusal;
+use crate::packets::Unreachable;
+
+/// How long a host may take to answer. Clients wait about two minutes; less tells them sooner.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Connects to where a sandbox wants to go.
+pub(crate) async fn dial(destination: SocketAddr) -> io::Result<TcpStream> {
+    let mut refused = None;
+    for address in addresses(destination) {
+        match timeout(PATIENCE, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) if !is_itself(&stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Ok(Ok(_itself)) => refused = Some(io::ErrorKind::ConnectionRefused.into()),
+            Ok(Err(error)) => refused = Some(error),
+            Err(_elapsed) => refused = Some(io::ErrorKind::TimedOut.into()),
+        }
+    }
+    Err(refused.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+}
+
+/// The host's own address inside stands for its loopback, of either family.
+pub(crate) fn addresses(destination: SocketAddr) -> Vec<SocketAddr> {
+    let port = destination.port();
+    match destination.ip().to_canonical() {
+        IpAddr::V4(HOST_ADDRESS) => {
+            vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
+        }
+        address => vec![SocketAddr::new(address, port)],
+    }
+}
+
+/// Dialling a free port of this machine can meet its own SYN.
+fn is_itself(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(ours), Ok(theirs)) if ours == theirs)
+}
+
+/// What the sandbox is told of a failure.
+pub(crate) fn refusal(error: &io::Error) -> Refusal {
+    match error.kind() {
+        io::ErrorKind::NetworkUnreachable => Refusal::Unreachable(Unreachable::Network),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut => Refusal::Unreachable(Unreachable::Host),
+        _ => Refusal::Reset,
+    }
+}

@@ -1,0 +1,124 @@
+//! A world without a way out: each test runs in user, network and mount namespaces of its own, where every address of the
+//! test ranges is this machine's. Servers listen on "public" and "private" addresses of it.
+
+use std::{
+    env, fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+/// Set in the process that runs inside the world.
+const INSIDE: &str = "EDGE_TEST_WORLD";
+/// What may take long at most: no test waits for anything without an end.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+const SETUP: &str = "
+set -e
+ip link set lo up
+for range in 93.184.216.0/24 10.0.0.0/8 169.254.0.0/16 100.100.100.200/32 8.8.8.8/32; do
+    ip route add local $range dev lo
+done
+echo 1 > /proc/sys/net/ipv6/ip_nonlocal_bind
+for range in 2606:4700::/32 fd00::/8; do
+    ip -6 route add local $range dev lo
+done
+mount -t tmpfs none /tmp
+echo 'nameserver 10.0.2.3' > /tmp/resolv.conf
+echo 'options timeout:2 attempts:2' >> /tmp/resolv.conf
+mount --bind /tmp/resolv.conf /etc/resolv.conf
+";
+
+/// Runs a story in a world of its own: a copy of this program that runs the calling test only.
+pub(crate) fn in_a_world(story: fn()) {
+    if env::var_os(INSIDE).is_some() {
+        shell(SETUP);
+        story();
+        return;
+    }
+    if !works("unshare", &["-Urnm", "nft", "list", "ruleset"]) {
+        println!("not run: this host has no unprivileged namespaces with nftables");
+        return;
+    }
+    let test = thread::current().name().unwrap().to_owned();
+    let done = Command::new("unshare")
+        .args(["-Urnm", "--kill-child"])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", &test, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{told}");
+    print!("{told}");
+}
+
+fn works(program: &str, arguments: &[&str]) -> bool {
+    let quiet = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet.is_ok_and(|status| status.success())
+}
+
+/// Runs a script in the network namespace of the calling thread.
+pub(crate) fn shell(script: &str) -> String {
+    let done = Command::new("sh").args(["-c", script]).env_remove("http_proxy").output().unwrap();
+    let told = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{script}: {told}{}", String::from_utf8_lossy(&done.stderr));
+    told
+}
+
+/// Serves each connection by a thread of its own.
+pub(crate) fn serve(at: &str, each: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind(at).unwrap_or_else(|error| panic!("{at}: {error}"));
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, each) = (stream.unwrap(), each.clone());
+            thread::spawn(move || each(stream));
+        }
+    });
+    address
+}
+
+/// Sends back what comes, and ends when the client ends.
+pub(crate) fn echo(mut stream: TcpStream) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        if stream.write_all(&buffer[..read]).is_err() {
+            return;
+        }
+    }
+}
+
+/// An HTTP server that says on every request who it is and what it was asked for; keeps connections alive.
+pub(crate) fn http(name: &'static str) -> impl Fn(TcpStream) + Clone + Send + 'static {
+    move |mut stream| {
+        let mut bytes = Vec::new();
+        loop {
+            let mut buffer = [0; 4096];
+            let end = loop {
+                if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                    break at + 4;
+                }
+                match stream.read(&mut buffer) {
+                    Ok(read @ 1..) => bytes.extend(&buffer[..read]),
+                    _ => return,
+                }
+            };
+            let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+            bytes.drain(..end);
+            let body = format!("{name} heard: {}\n{head}", head.lines().next().unwrap_or_default());
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Writes a file of the world's own `/tmp`.
+pub(crate) fn file(path: &str, content: &str) -> String {
+    fs::write(path, content).unwrap();
+    path.to_owned()
+}
