@@ -84,7 +84,9 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<(usize, End
         }
         _ => None,
     });
-    Ok(source.zip(destination).map(|(source, destination)| (received.bytes, (plain(source), plain(destination)))))
+    Ok(source
+        .zip(destination)
+        .map(|(source, destination)| (received.bytes, (plain(source), plain(destination)))))
 }
 
 fn source_of(address: &SockaddrStorage) -> Option<SocketAddr> {

@@ -32,7 +32,7 @@ pub const EDGE_USER: u32 = 0xf000_0001;
 /// Directories one of which every host has. One is covered in a mount namespace of our own, so nobody else sees that.
 const COVERED: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/mnt"];
 
-/// Starts the edge from the current program, which must call [`run_edge_role`] first. Returns the daemon's end of the
+/// Starts the edge from the current program, which must call [`enter_edge_role`] first. Returns the daemon's end of the
 /// control socket; when that closes, the edge ends.
 pub fn start_edge() -> io::Result<(OwnedFd, Child)> {
     let (ours, theirs) = packet::pair()?;
@@ -41,16 +41,15 @@ pub fn start_edge() -> io::Result<(OwnedFd, Child)> {
     Ok((ours, command.spawn()?))
 }
 
-/// Runs this process as the edge to its end, if it was started as one; otherwise returns at once.
+/// Takes everything from this process that an edge does not need, if it was started as one. Returns the control socket.
 ///
-/// Call it first in `main`, while there is one thread. `serve` gets the control socket; what it returns is the exit
-/// code.
-pub fn run_edge_role(serve: fn(OwnedFd) -> i32) {
+/// Call it first in `main`, while there is one thread.
+pub fn enter_edge_role() -> Option<OwnedFd> {
     if std::env::args().next().as_deref() != Some(ROLE) {
-        return;
+        return None;
     }
     match confine() {
-        Ok(control) => sys::exit_now(serve(control)),
+        Ok(control) => Some(control),
         Err(error) => {
             use std::io::Write as _;
             // Standard error is the daemon's.

@@ -39,7 +39,7 @@ pub use cage::{
     MountName, MountOrigin, MountPath, Namespace, NewMount, PtsOptions, StagePath, Step,
 };
 pub use child::{Handoff, parse_stat};
-pub use edge::{EDGE_USER, run_edge_role, start_edge};
+pub use edge::{EDGE_USER, enter_edge_role, start_edge};
 pub use floor::run_bare;
 pub use guests::{LivingGuest, ProcessOwner, find_guests};
 pub use image::{LookedInto as ImageView, is_image_free, look_into as look_into_image};

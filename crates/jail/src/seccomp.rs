@@ -54,6 +54,8 @@ enum Check {
     Socket,
     /// Unix only.
     Socketpair,
+    /// TCP and UDP, and netlink for routes.
+    EdgeSocket,
 }
 
 const LD_WORD: u16 = 0x20;
@@ -265,6 +267,7 @@ fn leaf(verdict: Verdict, listener: Listener) -> BpfProgram {
         Verdict::Check(Check::Setsockopt) => setsockopt(),
         Verdict::Check(Check::Connect) => vec![ask_or(listener, allow())],
         Verdict::Check(Check::Socket) => socket(listener),
+        Verdict::Check(Check::EdgeSocket) => edge::socket_check(),
         Verdict::Check(Check::Socketpair) => {
             one_of(argument(0), &[libc::AF_UNIX as u32], allow(), errno(libc::EAFNOSUPPORT))
         }

@@ -12,8 +12,8 @@ use tokio::{
 };
 
 use crate::{
-    ByteSize, DiffQuery, DiffReport, Error, Isolation, NetworkEvent, NetworkPlan, Next, PublishedPort, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
-    TreeFacts, Usage, VolumeId, VolumeKind, VolumeStorage,
+    ByteSize, DiffQuery, DiffReport, Error, Isolation, NetworkEvent, NetworkPlan, Next, PublishedPort,
+    SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, Usage, VolumeId, VolumeKind, VolumeStorage,
 };
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -326,7 +326,10 @@ pub trait Instance: fmt::Debug + Send + Sync {
 
     /// Holds this network policy from now on. Open connections that it forbids end.
     async fn hold_network(&self, _plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
-        Err(BackendError::Unsupported { what: "this back end has no network policies".to_owned(), next: None })
+        Err(BackendError::Unsupported {
+            what: "this back end has no network policies".to_owned(),
+            next: None,
+        })
     }
 
     /// Returns when the instance has ended, for whatever reason. Safe to call from several tasks.

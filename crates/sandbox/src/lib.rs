@@ -32,8 +32,8 @@ mod usage;
 mod volume;
 
 pub use backend::{
-    Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots, BackendVolumes, Capabilities,
-    Capability, GuestIo, GuestStream, Holding, Instance, NetworkHeld,
+    Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots, BackendVolumes,
+    Capabilities, Capability, GuestIo, GuestStream, Holding, Instance, NetworkHeld,
 };
 pub use base::{Base, BaseConfig, ResolvedVolume};
 pub use call::{Call, Frontend};
@@ -55,8 +55,8 @@ pub use name::{
     VolumeName,
 };
 pub use network::{
-    DnsName, NetworkEvent, NetworkEventKind, NetworkLimits, NetworkPlan, NetworkSpec, Policy, Preset, PublishedPort,
-    plan_network,
+    DnsName, NetworkEvent, NetworkEventKind, NetworkLimits, NetworkPlan, NetworkSpec, Policy, Preset,
+    PublishedPort, plan_network,
 };
 pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,

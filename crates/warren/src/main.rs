@@ -32,6 +32,9 @@ use self::called_as::Role;
 
 fn main() -> ExitCode {
     jail::run_spawner_role(guest_role::guest_main, backends::namespace::worker);
+    if let Some(control) = jail::enter_edge_role() {
+        return edge::serve(control);
+    }
     if let Some(code) = guest_role::run_as_program() {
         return code;
     }

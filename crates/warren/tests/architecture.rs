@@ -23,7 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("build", &[]),
     ("attack", &[]),
     ("store", &["sandbox"]),
-    ("backends", &["sandbox", "jail", "guest-protocol", "images", "trees"]),
+    ("backends", &["sandbox", "edge", "jail", "guest-protocol", "images", "trees"]),
     ("gateway", &["downloads"]),
     ("edge", &["sandbox"]),
     ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images", "build", "archive"]),

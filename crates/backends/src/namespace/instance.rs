@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use guest_protocol::{Request, Response};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandbox::{
-    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, Next, SandboxId, SandboxPlan,
-    Usage, network::NetworkSockets,
+    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, NetworkHeld, NetworkPlan, Next,
+    SandboxId, SandboxPlan, Usage,
 };
 use tokio::{io::unix::AsyncFd, task::AbortHandle};
 
@@ -91,7 +91,19 @@ impl NamespaceInstance {
         usage.pids = usage.pids.or(Some(of_workload().count() as u64));
     }
 
+    /// Lets the edge serve its network, if it has one.
+    pub(crate) fn serve_network(&self, plan: &NetworkPlan) {
+        if let Some(edge) = self.host.edge.get()
+            && self.isolation.network.starts_with(network::EDGE)
+        {
+            edge.serve(&self.id, plan, self.host.directories.place(&self.id).socket());
+        }
+    }
+
     fn stop_watching(&self) {
+        if let Some(edge) = self.host.edge.get() {
+            edge.forget(&self.id);
+        }
         for watch in &self.disk_watches {
             watch.abort();
         }
@@ -196,8 +208,16 @@ impl Instance for NamespaceInstance {
         Ok(usage)
     }
 
-    async fn network_sockets(&self) -> Result<Option<NetworkSockets>, BackendError> {
-        network::sockets(&self.id, &self.host.directories.place(&self.id).socket()).await
+    async fn hold_network(&self, plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
+        if !self.isolation.network.starts_with(network::EDGE) {
+            let is_met = !plan.needs_edge();
+            return Ok(if is_met { NetworkHeld::Now } else { NetworkHeld::FromNextStart });
+        }
+        if let Some(edge) = self.host.edge.get() {
+            let failed = |error| BackendError::failed("the network's edge did not take the policy", error);
+            edge.update(&self.id, plan).await.map_err(failed)?;
+        }
+        Ok(NetworkHeld::Now)
     }
 
     async fn ended(&self) {
@@ -241,5 +261,6 @@ pub(crate) async fn adopt(
     let quotas = accounting::quotas(&host.located(&plan.mounts));
     let mut instance = NamespaceInstance::new(Arc::clone(host), id.clone(), record.isolation, pidfd, quotas)?;
     instance.give(lease);
+    instance.serve_network(&plan.network);
     Ok(Some(instance))
 }

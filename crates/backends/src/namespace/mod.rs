@@ -4,6 +4,7 @@ mod accounting;
 mod cage;
 mod create;
 mod disk;
+mod edge_keeper;
 pub(crate) mod error;
 pub(crate) mod hello;
 mod ids;
@@ -26,26 +27,30 @@ pub(crate) mod watched;
 mod work;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fs, io,
+    net::SocketAddr,
     os::fd::OwnedFd,
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use async_trait::async_trait;
 use jail::{Reply, Request, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendImages, BackendKind, BackendSnapshots, BackendVolumes, ByteSize,
-    Capabilities, Capability, DiffQuery, DiffReport, Holding, Instance, MountOrigin, MountPlan, Next,
-    RootfsPlan, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, VolumeId, VolumeKind, VolumeStorage,
+    Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots, BackendVolumes,
+    ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Holding, Instance, MountOrigin, MountPlan,
+    NetworkEvent, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts,
+    VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
 };
-use tokio::io::Interest;
+use tokio::{io::Interest, sync::broadcast};
 
 use cage::{Beneath, Ground, Ids};
 pub(crate) use cage::{KernelFiles, internet_budget};
 pub use create::CreateCosts;
+use edge_keeper::Edge;
+pub use edge_keeper::EdgeStarter;
 pub use names::Directories;
 use names::FileNames;
 use skeleton::Skeleton;
@@ -82,6 +87,8 @@ pub(crate) struct Host {
     inherited_guests: orphans::Guests,
     /// Ended sandboxes whose resources are being removed.
     cleaning: Mutex<HashMap<SandboxId, tokio::task::JoinHandle<()>>>,
+    /// Serves their networks, if somebody can start it.
+    edge: OnceLock<Edge>,
     /// Sandboxes that are being made, or unmade after a cancel: one at a time for each id.
     making: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -102,6 +109,20 @@ impl NamespaceBackend {
         Ok(Self(host))
     }
 
+    /// Serves the networks of sandboxes by edges that this starts. Without it, nobody serves them. Call it before the
+    /// first sandbox is made or adopted.
+    #[must_use]
+    pub fn with_edge(self, starter: EdgeStarter) -> Self {
+        self.0.edge.get_or_init(|| Edge::new(starter));
+        self
+    }
+
+    /// The sockets by which a sandbox's network is served; each call returns copies of the same ones. `None`: it has no
+    /// network to serve.
+    pub async fn network_sockets(&self, id: &SandboxId) -> Result<Option<NetworkSockets>, BackendError> {
+        network::sockets(id, &self.0.directories.place(id).socket()).await
+    }
+
     /// Unpacks the layers of images with the rights that sandboxes' files need.
     pub fn unpacker(&self) -> Arc<dyn images::Unpacker> {
         Arc::new(work::SpawnerUnpacker::new(Arc::clone(&self.0)))
@@ -118,6 +139,7 @@ impl NamespaceBackend {
         plan: &SandboxPlan,
     ) -> Result<(Box<dyn Instance>, CreateCosts), BackendError> {
         let (instance, costs) = create::create(&self.0, plan).await?;
+        instance.serve_network(&plan.network);
         Ok((Box::new(instance), costs))
     }
 }
@@ -210,6 +232,7 @@ impl Host {
             inherited: Mutex::default(),
             inherited_guests,
             cleaning: Mutex::default(),
+            edge: OnceLock::new(),
             making: Mutex::default(),
         };
         host.inherit_ranges();
@@ -461,6 +484,20 @@ impl Backend for NamespaceBackend {
 
     fn snapshots(&self) -> Option<&dyn BackendSnapshots> {
         Some(self)
+    }
+
+    fn network(&self) -> Option<&dyn BackendNetwork> {
+        self.0.edge.get().map(|edge| edge as &dyn BackendNetwork)
+    }
+}
+
+impl BackendNetwork for Edge {
+    fn events(&self) -> broadcast::Receiver<NetworkEvent> {
+        self.events()
+    }
+
+    fn surround(&self, closed: Vec<SocketAddr>, published: BTreeMap<u16, PublishedPort>) {
+        self.surround(closed, published);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sandbox::{BackendError, RootfsPlan, SandboxId, SandboxPlan, SnapshotId, VolumeId};
+use sandbox::{BackendError, RootfsPlan, SandboxId, SandboxPlan, SnapshotId, VolumeId, network::NAMESERVER};
 
 /// Where this back end keeps things.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,12 +135,18 @@ pub(crate) fn image_layers(home: &Path, plan: &SandboxPlan) -> Result<Vec<PathBu
 pub(crate) const MOUNT_POINTS: [(&str, u32); 6] =
     [("etc", 0o755), ("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("run", 0o755), ("tmp", 0o1777)];
 
+/// Where programs inside find a resolver. Without a network nobody is there, and they learn that at once.
+pub(crate) fn resolv_conf() -> String {
+    format!("nameserver {NAMESERVER}\n")
+}
+
 /// A new sandbox's own files: its name, so that programs that look themselves up find something.
 pub(crate) fn own_files(hostname: &str) -> Vec<(String, String)> {
     let hosts = format!("127.0.0.1\tlocalhost {hostname}\n::1\tlocalhost ip6-localhost ip6-loopback\n");
     vec![
         ("root/upper/etc/hostname".to_owned(), format!("{hostname}\n")),
         ("root/upper/etc/hosts".to_owned(), hosts),
+        ("root/upper/etc/resolv.conf".to_owned(), resolv_conf()),
     ]
 }
 

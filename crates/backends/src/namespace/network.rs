@@ -24,6 +24,10 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Most descriptors taken with one read; the kernel closes others.
 const MAX_DESCRIPTORS: usize = 8;
 
+/// How the words for a network that an edge serves begin.
+pub(crate) const EDGE: &str = "edge";
+const EDGE_BY_TPROXY: &str = "edge (tproxy)";
+
 /// The end of a sandbox's network inside; `None` if its plan needs none.
 pub(crate) fn end_of(plan: &SandboxPlan, means: &NetworkMeans) -> Result<Option<NetworkEnd>, BackendError> {
     if !plan.network.needs_edge() {
@@ -57,7 +61,7 @@ pub(crate) fn why_none(means: &NetworkMeans) -> Option<String> {
 /// A sandbox's network in the words of its isolation.
 pub(crate) fn statement(plan: &NetworkPlan, end: Option<&NetworkEnd>) -> &'static str {
     match end {
-        Some(_) => "edge (tproxy)",
+        Some(_) => EDGE_BY_TPROXY,
         None if plan.reaches_packages() => "packages",
         None => "none",
     }

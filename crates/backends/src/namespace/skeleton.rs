@@ -172,7 +172,7 @@ const GROUPS: &[(&str, u32)] = &[
 const TEXTS: &[(&str, &str)] = &[
     ("etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"),
     ("etc/hostname", "sandbox\n"),
-    ("etc/resolv.conf", "# The sandbox has no network but loopback.\n"),
+    ("etc/resolv.conf", "nameserver 10.83.66.53\n"),
     (
         "etc/nsswitch.conf",
         "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nprotocols: files\nservices: files\n",

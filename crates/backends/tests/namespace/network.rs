@@ -82,8 +82,8 @@ fn expected(outside: &str, spoofed: &str) -> String {
     )
 }
 
-async fn sockets_of(instance: &dyn Instance) -> NetworkSockets {
-    instance.network_sockets().await.unwrap().expect("it has a network")
+async fn sockets_of(world: &World, plan: &SandboxPlan) -> NetworkSockets {
+    world.backend.network_sockets(&plan.id).await.unwrap().expect("it has a network")
 }
 
 pub(crate) async fn programs_reach_whoever_holds_the_sockets(world: Arc<World>) {
@@ -93,7 +93,7 @@ pub(crate) async fn programs_reach_whoever_holds_the_sockets(world: Arc<World>) 
     let plan = plan(&world, Preset::All);
     let instance = world.create(&plan).await;
     assert_eq!(instance.isolation().network, "edge (tproxy)");
-    let sockets = sockets_of(&*instance).await;
+    let sockets = sockets_of(&world, &plan).await;
     let edge = Edge::start(&sockets);
     let seen = run(&*instance, &["python3", "-c", CLIENT, "4"]).await;
     assert_eq!(seen.stdout, expected("93.184.216.34", "timed out"), "{}", seen.stderr);
@@ -131,7 +131,7 @@ pub(crate) async fn what_serves_a_network_may_come_later_and_again(world: Arc<Wo
     let begin = async { python(&*instance, connect).await };
     let serve = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let first = Edge::start(&sockets_of(&*instance).await);
+        let first = Edge::start(&sockets_of(&world, &plan).await);
         tokio::time::sleep(Duration::from_millis(300)).await;
         first
     };
@@ -140,7 +140,7 @@ pub(crate) async fn what_serves_a_network_may_come_later_and_again(world: Arc<Wo
     assert_eq!(first.stop(), ["syn 443"]);
     // A daemon that finds the sandbox gets the same sockets.
     let adopted = world.backend.adopt(&plan).await.unwrap().expect("it lives");
-    let second = Edge::start(&sockets_of(&*adopted).await);
+    let second = Edge::start(&sockets_of(&world, &plan).await);
     assert_eq!(python(&*adopted, connect).await, "93.184.216.34 443 x\n");
     assert_eq!(second.stop(), ["syn 443"]);
     instance.stop().await.unwrap();
@@ -148,9 +148,10 @@ pub(crate) async fn what_serves_a_network_may_come_later_and_again(world: Arc<Wo
 
 pub(crate) async fn without_a_policy_that_needs_it_there_is_no_network(world: Arc<World>) {
     for (preset, words) in [(Preset::None, "none"), (Preset::Packages, "packages")] {
-        let instance = world.create(&plan(&world, preset)).await;
+        let plan = plan(&world, preset);
+        let instance = world.create(&plan).await;
         assert_eq!(instance.isolation().network, words);
-        assert!(instance.network_sockets().await.unwrap().is_none());
+        assert!(world.backend.network_sockets(&plan.id).await.unwrap().is_none());
         let mut client = Client::connect(&*instance).await;
         assert!(client.try_ask(&Request::NetworkSockets).await.is_none());
         let connect = "import errno, socket\n\

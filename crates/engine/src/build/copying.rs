@@ -32,7 +32,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Directories of a sandbox that are no part of its image: nothing is copied from them, nor into them.
 const NOT_OF_IMAGE: [&str; 4] = ["dev", "proc", "run", "sys"];
 /// Files that every sandbox is given its own of.
-const OF_SANDBOX: [&str; 2] = ["etc/hostname", "etc/hosts"];
+const OF_SANDBOX: [&str; 3] = ["etc/hostname", "etc/hosts", "etc/resolv.conf"];
 
 /// Everything that one instruction copies.
 #[derive(Debug, Default)]

@@ -20,8 +20,8 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use sandbox::{
-    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, ExposedPort, Instance, Lifetime, Next,
-    OnExpiry, Result, SandboxName, SandboxState, SnapshotId, check_labels,
+    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, ExposedPort, Instance, Lifetime, NetworkHeld,
+    Next, OnExpiry, Result, SandboxName, SandboxState, SnapshotId, check_labels,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
@@ -122,7 +122,7 @@ pub(crate) enum Command {
     /// Record another network policy, and hold it.
     ChangeNetwork {
         change: Box<NetworkChange>,
-        reply: Reply<()>,
+        reply: Reply<NetworkHeld>,
     },
     /// Release the sandbox; it lives on.
     Close {
@@ -460,7 +460,7 @@ impl Driver {
     }
 
     /// The record first; then the instance holds it, if there is one.
-    async fn change_network(&mut self, change: &NetworkChange) -> Result<()> {
+    async fn change_network(&mut self, change: &NetworkChange) -> Result<NetworkHeld> {
         let (spec, plan) = network::decide(&self.core, &self.record, change)?;
         let before = self.record.clone();
         (self.record.spec.network, self.record.plan.network) = (spec, plan);
@@ -469,7 +469,7 @@ impl Driver {
             return Err(error);
         }
         self.publish();
-        let Some(life) = &self.life else { return Ok(()) };
+        let Some(life) = &self.life else { return Ok(NetworkHeld::FromNextStart) };
         let held = life.instance.hold_network(&self.record.plan.network).await;
         held.map_err(|error| error::from_backend(error, &self.shared.label()))
     }
@@ -688,9 +688,9 @@ impl Command {
             | Self::Rename { reply, .. }
             | Self::Expose { reply, .. }
             | Self::Withdraw { reply, .. }
-            | Self::ChangeNetwork { reply, .. }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
+            Self::ChangeNetwork { reply, .. } => refuse(reply, error),
             Self::Capture { reply, .. } => refuse(reply, error),
             Self::EndDrain { .. } => {}
         }

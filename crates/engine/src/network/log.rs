@@ -82,7 +82,8 @@ mod tests {
         for port in 0..MAX_ENTRIES as u16 + 5 {
             log.add(Timestamp::UNIX_EPOCH, event(port));
         }
-        let numbers = |entries: Vec<NetworkLogEntry>| entries.iter().map(|entry| entry.number).collect::<Vec<_>>();
+        let numbers =
+            |entries: Vec<NetworkLogEntry>| entries.iter().map(|entry| entry.number).collect::<Vec<_>>();
         assert_eq!(numbers(log.read(Some(0), 2)), [6, 7]);
         assert_eq!(numbers(log.read(None, 2)), [1004, 1005]);
         assert_eq!(log.read(None, usize::MAX).len(), MAX_ENTRIES);

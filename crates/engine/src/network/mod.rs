@@ -7,7 +7,7 @@ mod log;
 mod watch;
 
 use sandbox::{
-    Capability, Error, NetworkSpec, Preset, Result,
+    Capability, Error, NetworkHeld, NetworkSpec, Preset, Result,
     network::{Rule, RuleAction},
     plan_network,
 };
@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::log::NetworkLogEntry;
 pub(crate) use self::{log::NetworkLog, watch::watch};
-use crate::{Engine, Principal, SandboxRef, core::Core, driver::Command, error, lifecycle::ask, shared::Shared};
+use crate::{
+    Engine, Principal, SandboxRef, core::Core, driver::Command, error, lifecycle::ask, shared::Shared,
+};
 
 /// What a sandbox reaches, for callers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -29,6 +31,9 @@ pub struct NetworkView {
     /// How it is held: `none`, `packages`, `edge (tproxy)`. Absent while the sandbox does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
+    /// The change allows more than the running sandbox was built for: it holds from the next start on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "pending")]
+    pub is_pending: bool,
 }
 
 /// A change of a sandbox's network policy.
@@ -128,8 +133,9 @@ impl Engine {
         change: NetworkChange,
     ) -> Result<NetworkView> {
         let shared = self.core().find_to_change(who, which).await?;
-        ask(&shared, |reply| Command::ChangeNetwork { change: Box::new(change), reply }).await?;
-        Ok(shared.network_view())
+        let held = ask(&shared, |reply| Command::ChangeNetwork { change: Box::new(change), reply }).await?;
+        let is_pending = held == NetworkHeld::FromNextStart && shared.status.borrow().life.is_some();
+        Ok(NetworkView { is_pending, ..shared.network_view() })
     }
 
     /// Closes listeners of the daemon to all sandboxes, whatever their policies say.
@@ -157,6 +163,7 @@ impl Shared {
             policy: record.spec.network.clone(),
             ceilings: record.plan.network.ceilings.iter().map(ToString::to_string).collect(),
             held_by: record.isolation.as_ref().map(|isolation| isolation.network.clone()),
+            is_pending: false,
         }
     }
 }

@@ -3,7 +3,9 @@
 
 use libc::*;
 
-use super::{Check, Verdict};
+use seccompiler::BpfProgram;
+
+use super::{Check, JEQ, LD_WORD, Verdict, allow, argument, errno, instruction, jump, one_of};
 
 /// Bytes in and out, and waiting for them.
 const STREAMS: &[c_long] = &[
@@ -22,6 +24,12 @@ const STREAMS: &[c_long] = &[
     SYS_epoll_pwait,
     SYS_epoll_pwait2,
     SYS_eventfd2,
+    // Long messages to the daemon go by a file in memory.
+    SYS_memfd_create,
+    SYS_lseek,
+    SYS_fstat,
+    SYS_newfstatat,
+    SYS_statx,
 ];
 
 /// Sockets of its own and those that the daemon hands over.
@@ -78,6 +86,23 @@ const OLD: &[c_long] = &[SYS_poll, SYS_epoll_wait, SYS_dup2];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[c_long] = &[];
 
+/// `socket(family, type, protocol)`: IPv4 and IPv6 of any type but raw, which the kernel refuses anyway, and netlink for
+/// the host's addresses and routes.
+pub(super) fn socket_check() -> BpfProgram {
+    let netlink = one_of(argument(2), &[NETLINK_ROUTE as u32], allow(), errno(EPROTONOSUPPORT));
+    let mut program = vec![
+        instruction(LD_WORD, argument(0)),
+        jump(JEQ, AF_INET as u32, 0, 1),
+        allow(),
+        jump(JEQ, AF_INET6 as u32, 0, 1),
+        allow(),
+        jump(JEQ, AF_NETLINK as u32, 1, 0),
+        errno(EAFNOSUPPORT),
+    ];
+    program.extend(netlink);
+    program
+}
+
 pub(super) fn verdicts() -> Vec<(u32, Verdict)> {
     let allowed = [STREAMS, SOCKETS, RUNTIME, OLD].into_iter().flatten().map(|call| (*call, Verdict::Allow));
     let checked = [
@@ -85,7 +110,7 @@ pub(super) fn verdicts() -> Vec<(u32, Verdict)> {
         (SYS_clone, Verdict::Check(Check::Thread)),
         // Its flags are in memory, where no filter can read them; the C library then uses the older call.
         (SYS_clone3, Verdict::Unknown),
-        (SYS_socket, Verdict::Check(Check::Socket)),
+        (SYS_socket, Verdict::Check(Check::EdgeSocket)),
         (SYS_ioctl, Verdict::Check(Check::Ioctl)),
     ];
     let mut verdicts: Vec<_> =
@@ -115,7 +140,6 @@ mod tests {
             SYS_unshare,
             SYS_setns,
             SYS_setuid,
-            SYS_memfd_create,
             SYS_io_uring_setup,
             SYS_bpf,
             SYS_unlinkat,

@@ -31,6 +31,6 @@ pub use policy::{
 };
 pub use ports::{InvalidPorts, MAX_PORT_RANGES, Ports};
 pub use rule::{MAX_RULE_BYTES, Protocol, Rule, RuleAction, RuleText, Target};
-pub use sockets::{NetworkSockets, OWN_ADDRESS_V4, OWN_ADDRESS_V6, RELEASE_MARK};
+pub use sockets::{NAMESERVER, NetworkSockets, OWN_ADDRESS_V4, OWN_ADDRESS_V6, RELEASE_MARK};
 pub use spec::{DnsSpec, NetworkLimitsSpec, NetworkSpec, Preset, RecordType, RuleSpec};
 pub use surroundings::{Group, HOST_ADDRESS, HOST_NAME, PublishedPort, Surroundings};

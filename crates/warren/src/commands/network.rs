@@ -81,6 +81,9 @@ fn show(view: &NetworkView) -> CommandResult<()> {
     for ceiling in &view.ceilings {
         output::line(&format!("at most: {ceiling}"))?;
     }
+    if view.is_pending {
+        output::warn("this holds once the sandbox starts again: warren restart");
+    }
     if let Some(held_by) = &view.held_by {
         output::line(&format!("held by: {held_by}"))?;
     }

@@ -42,6 +42,7 @@ pub(super) async fn start(
             .with_source(error)
             .with_hint("`warren doctor` shows what is missing and how to fix it.")
     })?;
+    let backend = backend.with_edge(jail::start_edge);
     let unpacker = backend.unpacker();
     let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(backend)];
     backends.extend(others(&places, &offered));

@@ -4,8 +4,9 @@ use engine::{NetworkChange, NetworkPatch};
 use sandbox::{NetworkEventKind, Preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use crate::mcp::{Answer, Call, Native, Tool, ToolResult};
+use crate::mcp::{Answer, Call, Native, Tool, ToolResult, next_call::written};
 
 /// Entries of the log in one answer.
 const DEFAULT_LISTED: usize = 20;
@@ -57,6 +58,11 @@ async fn network(call: Call, arguments: Arguments) -> ToolResult<NetworkPolicy> 
         true => call.engine().network(&call.who, &which).await?,
         false => call.engine().change_network(&call.who, &which, NetworkChange::Patch(patch)).await?,
     };
+    let pending = view.is_pending.then(|| {
+        let name = json!({ "name": name });
+        let (stop, start) = (written("sandbox_stop", &name), written("sandbox_start", &name));
+        format!("This holds once the sandbox starts again: call {stop}, then {start}.")
+    });
     let policy = view.policy;
     let denied = policy.deny.iter().map(|rule| format!("deny {rule}"));
     let ordered = policy.rules.iter().map(|rule| format!("{} {}", rule.action, rule.target));
@@ -67,7 +73,8 @@ async fn network(call: Call, arguments: Arguments) -> ToolResult<NetworkPolicy> 
         rules: denied.chain(ordered).chain(allowed).collect(),
         ceilings: view.ceilings,
         held_by: view.held_by,
-    }))
+    })
+    .warn_all(pending))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -14,7 +14,7 @@ pub(super) async fn seen(stage: &Stage, name: &str) -> CommandResult<Seen> {
     let made = stage.create(json!({ "name": name, "namespace": OURS, "network": network })).await;
     let sandbox = match made {
         Ok(made) => made.id.to_string(),
-        Err(error) => return Ok(Seen::untried(format!("no sandbox with a network: {error}"))),
+        Err(error) => return Ok(Seen::untried(format!("no sandbox with a network: {}", super::words(&error)))),
     };
     let report = inside::run(stage, &sandbox, name, &[]).await;
     stage.remove(&sandbox).await;

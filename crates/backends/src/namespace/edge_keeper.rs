@@ -1,0 +1,247 @@
+//! Keeps an edge running while sandboxes have a network, and tells it which ones and by which policies.
+//!
+//! The edge is a process of its own, started with the first sandbox that needs it. If it dies, the connections that it
+//! carried end, a new one is started, and every living sandbox is handed to it again; meanwhile first packets wait in
+//! the sandboxes' own sockets and nothing leaves.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::Child,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use edge::{Around, Client, ClientError, Told};
+use sandbox::{NetworkEvent, NetworkPlan, PublishedPort, SandboxId};
+use tokio::sync::{Notify, broadcast, mpsc};
+
+use super::network;
+
+/// Starts the process of an edge. Returns the daemon's end of its control socket.
+pub type EdgeStarter = fn() -> io::Result<(OwnedFd, Child)>;
+
+/// The pause before an edge that died is started again; twice as long after each further death, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// An edge that lived this long died of something new.
+const LIVED_LONG: Duration = Duration::from_secs(30);
+/// How often the host's resolvers are looked up again.
+const RESOLVERS_EVERY: Duration = Duration::from_secs(10);
+/// Events that wait for a slow reader.
+const MAX_EVENTS: usize = 1024;
+
+#[derive(Debug)]
+pub(crate) struct Edge(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    starter: EdgeStarter,
+    events: broadcast::Sender<NetworkEvent>,
+    state: Mutex<State>,
+    /// Sandboxes, policies or surroundings changed.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_running: bool,
+    /// The living edge.
+    client: Option<Arc<Client>>,
+    served: BTreeMap<SandboxId, Served>,
+    closed: Vec<SocketAddr>,
+    published: BTreeMap<u16, PublishedPort>,
+}
+
+/// A sandbox with a network.
+#[derive(Debug, Clone)]
+struct Served {
+    plan: NetworkPlan,
+    guest: PathBuf,
+}
+
+impl Edge {
+    pub(crate) fn new(starter: EdgeStarter) -> Self {
+        let events = broadcast::Sender::new(MAX_EVENTS);
+        Self(Arc::new(Shared { starter, events, state: Mutex::default(), changed: Notify::new() }))
+    }
+
+    pub(crate) fn events(&self) -> broadcast::Receiver<NetworkEvent> {
+        self.0.events.subscribe()
+    }
+
+    pub(crate) fn surround(&self, closed: Vec<SocketAddr>, published: BTreeMap<u16, PublishedPort>) {
+        let mut state = self.0.state();
+        (state.closed, state.published) = (closed, published);
+        drop(state);
+        self.0.changed.notify_one();
+    }
+
+    /// Serves a sandbox from now on, by the sockets that its guest has. Returns at once: until it is served, its first
+    /// packets wait.
+    pub(crate) fn serve(&self, id: &SandboxId, plan: &NetworkPlan, guest: PathBuf) {
+        let mut state = self.0.state();
+        state.served.insert(id.clone(), Served { plan: plan.clone(), guest });
+        let is_first = !std::mem::replace(&mut state.is_running, true);
+        let client = state.client.clone();
+        drop(state);
+        if is_first {
+            tokio::spawn(keep(Arc::downgrade(&self.0)));
+        } else if let Some(client) = client {
+            let (shared, id) = (Arc::clone(&self.0), id.clone());
+            tokio::spawn(async move { shared.hand_over(&client, &id).await });
+        }
+    }
+
+    /// Holds another policy for a sandbox that is served. When this returns, what it forbids is closed; an edge that is
+    /// just being started gets it with the sandbox.
+    pub(crate) async fn update(&self, id: &SandboxId, plan: &NetworkPlan) -> Result<(), ClientError> {
+        let client = {
+            let mut state = self.0.state();
+            if let Some(served) = state.served.get_mut(id) {
+                served.plan = plan.clone();
+            }
+            state.client.clone()
+        };
+        let Some(client) = client else { return Ok(()) };
+        match client.update(id, plan).await {
+            Err(ClientError::Gone) => Ok(()),
+            updated => updated,
+        }
+    }
+
+    /// Ends everything of a sandbox on the network.
+    pub(crate) fn forget(&self, id: &SandboxId) {
+        let mut state = self.0.state();
+        if state.served.remove(id).is_none() {
+            return;
+        }
+        let Some(client) = state.client.clone() else { return };
+        drop(state);
+        let id = id.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { drop(client.drop_sandbox(&id).await) });
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives an edge the sockets of a sandbox. A sandbox that is gone by then is not served.
+    async fn hand_over(&self, client: &Client, id: &SandboxId) {
+        let Some(Served { guest, .. }) = self.state().served.get(id).cloned() else { return };
+        let sockets = match network::sockets(id, &guest).await {
+            Ok(Some(sockets)) => sockets,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(sandbox = %id, %error, "its network is not served");
+                return;
+            }
+        };
+        // As it is now: it may have changed meanwhile.
+        let Some(Served { plan, .. }) = self.state().served.get(id).cloned() else { return };
+        match client.add(id, &plan, &sockets).await {
+            Ok(()) | Err(ClientError::Gone) => {}
+            Err(error) => tracing::warn!(sandbox = %id, %error, "its network is not served"),
+        }
+        if !self.state().served.contains_key(id) {
+            drop(client.drop_sandbox(id).await);
+        }
+    }
+
+    fn around(&self) -> Around {
+        let mut around = Around {
+            resolv_conf: fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+            ..Around::default()
+        };
+        let state = self.state();
+        around.surroundings.closed.clone_from(&state.closed);
+        around.surroundings.published.clone_from(&state.published);
+        around
+    }
+}
+
+/// Runs edges, one after the other, as long as the back end lives.
+async fn keep(shared: Weak<Shared>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let began = tokio::time::Instant::now();
+        match run(&strong).await {
+            Ok(()) => tracing::warn!("the edge ended; connections of sandboxes were lost"),
+            Err(error) => tracing::error!(%error, "the edge could not be started: sandboxes have no network"),
+        }
+        strong.state().client = None;
+        drop(strong);
+        if began.elapsed() > LIVED_LONG {
+            pause = FIRST_PAUSE;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Starts one edge, hands every sandbox to it, and passes on what it tells, until it ends.
+async fn run(shared: &Arc<Shared>) -> io::Result<()> {
+    let starter = shared.starter;
+    let (control, mut process) = tokio::task::spawn_blocking(starter).await.map_err(io::Error::other)??;
+    let (client, mut told) = Client::new(control)?;
+    let client = Arc::new(client);
+    let mut known = shared.around();
+    // Before the first sandbox: what is closed must never be open.
+    client.around(&known).await.map_err(io::Error::other)?;
+    let all: Vec<_> = {
+        let mut state = shared.state();
+        state.client = Some(Arc::clone(&client));
+        state.served.keys().cloned().collect()
+    };
+    for id in all {
+        let (shared, client) = (Arc::clone(shared), Arc::clone(&client));
+        tokio::spawn(async move { shared.hand_over(&client, &id).await });
+    }
+    let mut resolvers = tokio::time::interval(RESOLVERS_EVERY);
+    loop {
+        tokio::select! {
+            report = told.recv() => match report {
+                Some(report) => pass_on(&shared.events, report),
+                None => break,
+            },
+            () = shared.changed.notified() => {}
+            _ = resolvers.tick() => {}
+        }
+        let now = shared.around();
+        if now != known && client.around(&now).await.is_ok() {
+            known = now;
+        }
+    }
+    // It may hang: whatever it is, it is of no use any more.
+    let _killed = process.kill();
+    tokio::task::spawn_blocking(move || process.wait()).await.map_err(io::Error::other)??;
+    drain(&mut told, &shared.events);
+    Ok(())
+}
+
+fn pass_on(events: &broadcast::Sender<NetworkEvent>, told: Told) {
+    match told {
+        Told::Events(reported) => {
+            for event in reported {
+                // Nobody may be listening.
+                drop(events.send(event));
+            }
+        }
+        Told::Counters(_) => {}
+        Told::Lost(n) => tracing::warn!("{n} reports of the edge were lost"),
+    }
+}
+
+fn drain(told: &mut mpsc::Receiver<Told>, events: &broadcast::Sender<NetworkEvent>) {
+    while let Ok(report) = told.try_recv() {
+        pass_on(events, report);
+    }
+}
