@@ -17,7 +17,7 @@ use std::{
 
 use edge::{Around, Client, ClientError, Told};
 use sandbox::{NetworkEvent, NetworkPlan, PublishedPort, SandboxId};
-use tokio::sync::{Notify, broadcast, mpsc};
+use tokio::sync::{Notify, broadcast};
 
 use super::network;
 
@@ -187,10 +187,19 @@ async fn keep(shared: Weak<Shared>) {
     }
 }
 
-/// Starts one edge, hands every sandbox to it, and passes on what it tells, until it ends.
+/// Starts one edge and serves by it until it ends.
 async fn run(shared: &Arc<Shared>) -> io::Result<()> {
     let starter = shared.starter;
     let (control, mut process) = tokio::task::spawn_blocking(starter).await.map_err(io::Error::other)??;
+    let served = serve_by(shared, control).await;
+    // It may hang: whatever it is, it is of no use any more.
+    let _killed = process.kill();
+    tokio::task::spawn_blocking(move || process.wait()).await.map_err(io::Error::other)??;
+    served
+}
+
+/// Hands every sandbox to a new edge, and passes on what it tells until it ends.
+async fn serve_by(shared: &Arc<Shared>, control: OwnedFd) -> io::Result<()> {
     let (client, mut told) = Client::new(control)?;
     let client = Arc::new(client);
     let mut known = shared.around();
@@ -220,10 +229,6 @@ async fn run(shared: &Arc<Shared>) -> io::Result<()> {
             known = now;
         }
     }
-    // It may hang: whatever it is, it is of no use any more.
-    let _killed = process.kill();
-    tokio::task::spawn_blocking(move || process.wait()).await.map_err(io::Error::other)??;
-    drain(&mut told, &shared.events);
     Ok(())
 }
 
@@ -237,11 +242,5 @@ fn pass_on(events: &broadcast::Sender<NetworkEvent>, told: Told) {
         }
         Told::Counters(_) => {}
         Told::Lost(n) => tracing::warn!("{n} reports of the edge were lost"),
-    }
-}
-
-fn drain(told: &mut mpsc::Receiver<Told>, events: &broadcast::Sender<NetworkEvent>) {
-    while let Ok(report) = told.try_recv() {
-        pass_on(events, report);
     }
 }
