@@ -9,10 +9,10 @@ use std::{
 
 use bytes::BytesMut;
 use futures_util::{AsyncReadExt as _, AsyncWriteExt as _};
-use guest_protocol::{Decoder, Frame, FrameKind, Request, Response, encode};
+use guest_protocol::{Decoder, Failure, FailureKind, Frame, FrameKind, Request, Response, encode};
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
-use crate::support::eventually;
+use crate::support::{TestGuest, eventually};
 
 struct Guest(Child);
 
@@ -137,4 +137,36 @@ async fn one_carried_stream_holds_many_connections() {
     // Without the stream, the guest has no reason to run.
     drop(driver.await);
     assert!(guest.0.wait().unwrap().success());
+}
+
+#[test]
+fn sockets_of_a_network_are_handed_out_only_where_there_are_some_and_by_unix_sockets() {
+    let guest = TestGuest::start();
+    assert_eq!(guest.connect().fails(&Request::NetworkSockets), FailureKind::NotFound);
+
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    std::fs::write(&token, "open sesame\n").unwrap();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_guest"));
+    program.args(["--tcp", &address.to_string(), "--token-file"]).arg(&token);
+    let _guest = Guest(program.spawn().unwrap());
+    eventually("it listens", || TcpStream::connect(address).is_ok());
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"open sesame").unwrap();
+    let mut wire = BytesMut::new();
+    encode(&Frame::request(&Request::NetworkSockets).unwrap(), &mut wire).unwrap();
+    stream.write_all(&wire).unwrap();
+    let (mut received, mut piece) = (BytesMut::new(), [0; 4096]);
+    let failure = loop {
+        let n_read = stream.read(&mut piece).unwrap();
+        assert_ne!(n_read, 0);
+        received.extend_from_slice(&piece[..n_read]);
+        let mut seen = received.clone();
+        let hello = Decoder::default().decode(&mut seen).unwrap();
+        if let (Some(_hello), Some(answer)) = (hello, Decoder::default().decode(&mut seen).unwrap()) {
+            break answer.parse::<Failure>().unwrap();
+        }
+    };
+    assert_eq!(failure.kind, FailureKind::Unsupported);
 }

@@ -105,18 +105,3 @@ fn what_works_here_is_found_by_trying() {
         assert_eq!(NetworkMeans::try_here(), NetworkMeans::Tproxy { v6: false });
     }
 }
-
-#[test]
-fn zz_cost() {
-    if std::env::var_os(APART).is_some() {
-        let t = std::time::Instant::now;
-        let a = t();
-        routes::set(&END).unwrap();
-        let b = t();
-        rules::set(&END).unwrap();
-        let c = t();
-        let s = sockets::make(&END).unwrap();
-        let d = t();
-        println!("COST routes {:?} rules {:?} sockets {:?} {}", b - a, c - b, d - c, s.len());
-    }
-}

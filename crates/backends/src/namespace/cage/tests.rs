@@ -102,6 +102,37 @@ fn the_cage_of_a_root_daemon_with_a_disk_of_its_own() {
 }
 
 #[test]
+fn the_cage_of_a_sandbox_with_a_network() {
+    let network = NetworkEnd {
+        v4: sandbox::network::OWN_ADDRESS_V4,
+        v6: Some(sandbox::network::OWN_ADDRESS_V6),
+        mark: sandbox::network::RELEASE_MARK,
+    };
+    let without = Decided {
+        first_id: None,
+        has_image: false,
+        beneath: Beneath::default(),
+        affinity: None,
+        rlimits: Vec::new(),
+        network: None,
+    };
+    let with = Decided { network: Some(network), ..without.clone() };
+    let (without, with) = (explain(Ids::Shared(1), &without), explain(Ids::Shared(1), &with));
+    let only_in = |one: &str, other: &str| {
+        let lines: Vec<_> = other.lines().collect();
+        one.lines().filter(|line| !lines.contains(line)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(only_in(&without, &with), ["loopback"]);
+    assert_eq!(
+        only_in(&with, &without),
+        [
+            "network 10.83.66.1 fd77:6172:7265:6e00::1",
+            "setting /proc/sys/net/ipv4/tcp_congestion_control = reno"
+        ]
+    );
+}
+
+#[test]
 fn the_cage_of_a_user_with_one_id() {
     let decided = Decided {
         first_id: None,

@@ -6,7 +6,7 @@ use super::{
     Seen, inside,
     stage::{OURS, Stage},
 };
-use crate::error::CommandResult;
+use crate::error::{CommandError, CommandResult};
 
 /// Runs one probe in a sandbox of its own, which may reach everything.
 pub(super) async fn seen(stage: &Stage, name: &str) -> CommandResult<Seen> {
@@ -14,7 +14,10 @@ pub(super) async fn seen(stage: &Stage, name: &str) -> CommandResult<Seen> {
     let made = stage.create(json!({ "name": name, "namespace": OURS, "network": network })).await;
     let sandbox = match made {
         Ok(made) => made.id.to_string(),
-        Err(error) => return Ok(Seen::untried(format!("no sandbox with a network: {}", super::words(&error)))),
+        Err(CommandError::Failed { error, .. }) => {
+            return Ok(Seen::untried(format!("no sandbox with a network: {error}")));
+        }
+        Err(error) => return Err(error),
     };
     let report = inside::run(stage, &sandbox, name, &[]).await;
     stage.remove(&sandbox).await;
