@@ -148,9 +148,8 @@ impl Client {
 async fn read(control: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<Waiting>>, tell: mpsc::Sender<Told>) {
     let mut lost = 0;
     loop {
-        let received = control
-            .async_io(Interest::READABLE, |control| control::receive::<Report>(control.as_fd()))
-            .await;
+        let received =
+            control.async_io(Interest::READABLE, |control| control::receive::<Report>(control.as_fd())).await;
         let told = match received {
             Ok((Report::Done { number }, _)) => {
                 answer(&waiting, number, Ok(()));

@@ -42,11 +42,19 @@ pub(crate) struct Request {
 pub(crate) enum Order {
     /// Serves a sandbox. Attached: its sockets, in the order of [`sandbox::network::NetworkSockets`]. A sandbox that is
     /// known already is served anew.
-    Add { sandbox: SandboxId, plan: Box<NetworkPlan> },
+    Add {
+        sandbox: SandboxId,
+        plan: Box<NetworkPlan>,
+    },
     /// Decides by another plan, and closes what it does not allow.
-    Update { sandbox: SandboxId, plan: Box<NetworkPlan> },
+    Update {
+        sandbox: SandboxId,
+        plan: Box<NetworkPlan>,
+    },
     /// Ends everything of a sandbox.
-    Drop { sandbox: SandboxId },
+    Drop {
+        sandbox: SandboxId,
+    },
     Around(Box<Around>),
 }
 

@@ -1,10 +1,6 @@
 //! The host's addresses and the ranges that it reaches without a gateway, as its kernel knows them.
 
-use std::{
-    io,
-    net::IpAddr,
-    os::fd::OwnedFd,
-};
+use std::{io, net::IpAddr, os::fd::OwnedFd};
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send, socket_with,
@@ -59,13 +55,16 @@ impl HostWatch {
         let Ok(mut ready) = changes.readable().await else { return std::future::pending().await };
         let mut buffer = vec![0; BUFFER];
         // An error is a change too: changes were lost.
-        while let Ok(Ok(_)) = ready.try_io(|socket| Ok(recv(socket.get_ref(), &mut buffer[..], RecvFlags::DONTWAIT)?)) {}
+        while let Ok(Ok(_)) =
+            ready.try_io(|socket| Ok(recv(socket.get_ref(), &mut buffer[..], RecvFlags::DONTWAIT)?))
+        {}
     }
 
     /// What is there now; what could not be found out is missing.
     pub(crate) fn look(&self) -> Surroundings {
         let host = dump(RTM_GETADDR).map(|messages| messages.iter().filter_map(|one| address(one)).collect());
-        let on_link = dump(RTM_GETROUTE).map(|messages| messages.iter().filter_map(|one| on_link(one)).collect());
+        let on_link =
+            dump(RTM_GETROUTE).map(|messages| messages.iter().filter_map(|one| on_link(one)).collect());
         if let Err(error) = host.as_ref().map(drop).and(on_link.as_ref().map(drop)) {
             tracing::warn!(%error, "could not find out the host's addresses");
         }
@@ -102,7 +101,9 @@ fn dump(request: u16) -> io::Result<Vec<Vec<u8>>> {
         while let Some((kind, body, next)) = split(rest) {
             match kind {
                 NLMSG_DONE => return Ok(all),
-                NLMSG_ERROR => return Err(io::Error::other("the kernel refused to list addresses or routes")),
+                NLMSG_ERROR => {
+                    return Err(io::Error::other("the kernel refused to list addresses or routes"));
+                }
                 _ if all.len() >= MAX_MESSAGES => return Ok(all),
                 kind => all.push([&kind.to_ne_bytes()[..], body].concat()),
             }

@@ -88,7 +88,12 @@ mod tests {
         let now = Instant::now();
         let mut pins = Pins::new(3);
         for last in 1..=9 {
-            pins.pin(&name("a.example"), IpAddr::from([93, 184, 216, last]), Duration::from_secs(1000 + u64::from(last)), now);
+            pins.pin(
+                &name("a.example"),
+                IpAddr::from([93, 184, 216, last]),
+                Duration::from_secs(1000 + u64::from(last)),
+                now,
+            );
         }
         let pinned: Vec<_> =
             (1..=9).filter(|last| !pins.names(IpAddr::from([93, 184, 216, *last]), now).is_empty()).collect();

@@ -122,7 +122,11 @@ impl Edge {
         }
     }
 
-    async fn obey(&mut self, Request { number, order }: Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    async fn obey(
+        &mut self,
+        Request { number, order }: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> io::Result<()> {
         let report = match self.carry_out(order, descriptors) {
             Ok(()) => Report::Done { number },
             Err(error) => Report::Failed { number, why: error.to_string() },
@@ -135,8 +139,9 @@ impl Edge {
     fn carry_out(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         match order {
             Order::Add { sandbox, plan } => {
-                let sockets = NetworkSockets::from_descriptors(descriptors)
-                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the sockets of a sandbox"))?;
+                let sockets = NetworkSockets::from_descriptors(descriptors).ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::InvalidInput, "not the sockets of a sandbox")
+                })?;
                 // The old one ends before the new one hears anything.
                 drop(self.sandboxes.remove(&sandbox));
                 let served = Served::start(sandbox.clone(), *plan, sockets, Arc::clone(&self.shared))?;

@@ -6,7 +6,10 @@ use hickory_proto::{
     op::{Message, Query, ResponseCode},
     rr::{
         Name, RData, Record, RecordType,
-        rdata::{HTTPS, SVCB, svcb::{SvcParamKey, SvcParamValue}},
+        rdata::{
+            HTTPS, SVCB,
+            svcb::{SvcParamKey, SvcParamValue},
+        },
     },
 };
 
@@ -58,23 +61,21 @@ pub(crate) fn filter(question: &Query, response: &Message, may_answer: impl Fn(I
     });
     let owner = follow(question, response, &mut answer.records);
     let wanted = response.answers.iter().filter(|record| {
-        record.name == owner && record.record_type() == question.query_type && record.data.record_type() != RecordType::CNAME
+        record.name == owner
+            && record.record_type() == question.query_type
+            && record.data.record_type() != RecordType::CNAME
     });
     let mut kept = 0;
     for record in wanted {
-        match address(record) {
-            Some(address) if !may_answer(address) => {
-                if answer.removed.len() < MAX_RECORDS {
-                    answer.removed.push(address);
-                }
-            }
-            _ if kept < MAX_RECORDS => {
-                answer.records.push(cleaned(record));
-                kept += 1;
-            }
-            _ => {}
+        let refused = address(record).filter(|address| !may_answer(*address));
+        if let Some(address) = refused {
+            answer.removed.push(address);
+        } else if kept < MAX_RECORDS {
+            answer.records.push(cleaned(record));
+            kept += 1;
         }
     }
+    answer.removed.truncate(MAX_RECORDS);
     if kept == 0 {
         let zone = response.authorities.iter().find(|record| record.record_type() == RecordType::SOA);
         answer.authorities.extend(zone.map(cleaned));
@@ -86,7 +87,10 @@ pub(crate) fn filter(question: &Query, response: &Message, may_answer: impl Fn(I
 fn follow(question: &Query, response: &Message, records: &mut Vec<Record>) -> Name {
     let mut owner = question.name.clone();
     if question.query_type == RecordType::CNAME {
-        let own = response.answers.iter().find(|record| record.name == owner && matches!(record.data, RData::CNAME(_)));
+        let own = response
+            .answers
+            .iter()
+            .find(|record| record.name == owner && matches!(record.data, RData::CNAME(_)));
         records.extend(own.map(cleaned));
         return owner;
     }
@@ -133,7 +137,9 @@ fn without_hints(mut service: SVCB) -> SVCB {
         }
     }
     // A list of nothing cannot be written.
-    service.svc_params.retain(|(_, value)| !matches!(value, SvcParamValue::Mandatory(keys) if keys.0.is_empty()));
+    service
+        .svc_params
+        .retain(|(_, value)| !matches!(value, SvcParamValue::Mandatory(keys) if keys.0.is_empty()));
     service
 }
 
@@ -147,7 +153,10 @@ pub(super) fn fuzz_filter(question: &Query, response: &Message) {
 mod tests {
     use hickory_proto::{
         op::OpCode,
-        rr::rdata::{A, CNAME, svcb::{Alpn, EchConfigList, IpHint, Mandatory}},
+        rr::rdata::{
+            A, CNAME,
+            svcb::{Alpn, EchConfigList, IpHint, Mandatory},
+        },
     };
 
     use super::*;
@@ -189,7 +198,10 @@ mod tests {
 
     #[test]
     fn circles_and_thousands_of_records_come_to_an_end() {
-        let circle = filtered(RecordType::A, vec![alias("a.example.", "b.example."), alias("b.example.", "a.example.")]);
+        let circle = filtered(
+            RecordType::A,
+            vec![alias("a.example.", "b.example."), alias("b.example.", "a.example.")],
+        );
         assert_eq!(circle.records.len(), MAX_CNAMES);
         let many = (0..=255).flat_map(|x| (0..8).map(move |y| a("a.example.", [93, 184, y, x]))).collect();
         assert_eq!(filtered(RecordType::A, many).records.len(), MAX_RECORDS);

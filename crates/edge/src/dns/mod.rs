@@ -116,7 +116,12 @@ async fn answer(sandbox: &Sandbox, bytes: &[u8], largest: usize) -> Option<Vec<u
     count(&sandbox.counting.questions);
     if !sandbox.resolver.rate.try_take(Instant::now()) {
         let limit = sandbox.plan().limits.dns_per_second;
-        tell(sandbox, NetworkEventKind::Denied, None, format!("denied: more than {limit} DNS questions a second"));
+        tell(
+            sandbox,
+            NetworkEventKind::Denied,
+            None,
+            format!("denied: more than {limit} DNS questions a second"),
+        );
         return None;
     }
     let _turn = sandbox.resolver.running.try_acquire().ok()?;
@@ -164,7 +169,10 @@ async fn resolve(sandbox: &Sandbox, question: &Question) -> Answer {
     };
     // The plan may have changed while the server was asked.
     if !Arc::ptr_eq(&plan, &sandbox.plan()) && sandbox.plan().decide_name(name).is_denied() {
-        return Answer::refused(ResponseCode::Refused, Note::filtered(format!("{name} is no longer allowed")));
+        return Answer::refused(
+            ResponseCode::Refused,
+            Note::filtered(format!("{name} is no longer allowed")),
+        );
     }
     let mut pins = sandbox.pins();
     for (address, ttl) in answer.addresses() {
@@ -200,7 +208,10 @@ fn host(question: &Question) -> Answer {
 }
 
 fn own(question: &Question, data: RData) -> Answer {
-    Answer { records: vec![Record::from_rdata(question.query.name.clone(), OWN_TTL, data)], ..Answer::empty() }
+    Answer {
+        records: vec![Record::from_rdata(question.query.name.clone(), OWN_TTL, data)],
+        ..Answer::empty()
+    }
 }
 
 async fn ask(sandbox: &Sandbox, question: &Question, name: &DnsName) -> Result<Answer, Answer> {
@@ -224,7 +235,8 @@ async fn ask(sandbox: &Sandbox, question: &Question, name: &DnsName) -> Result<A
             });
         }
         if answer.addresses().next().is_none() {
-            let text = format!("{name} leads to addresses that this sandbox's network policy does not open for it");
+            let text =
+                format!("{name} leads to addresses that this sandbox's network policy does not open for it");
             answer = Answer::refused(ResponseCode::NXDomain, Note::filtered(text));
         }
     }
@@ -243,5 +255,12 @@ fn servers(sandbox: &Sandbox) -> Vec<SocketAddr> {
 
 fn tell(sandbox: &Sandbox, kind: NetworkEventKind, name: Option<&DnsName>, rule: String) {
     let address: Option<IpAddr> = None;
-    sandbox.tell(Decision { kind, protocol: Protocol::Udp, name: name.cloned(), address, port: DNS_PORT, rule });
+    sandbox.tell(Decision {
+        kind,
+        protocol: Protocol::Udp,
+        name: name.cloned(),
+        address,
+        port: DNS_PORT,
+        rule,
+    });
 }

@@ -76,9 +76,8 @@ struct Proxy {
 /// Serves a connection until it ends. `said`: what was read of it before.
 pub(crate) async fn serve(story: Story, pair: Pair, said: Vec<u8>, names: Vec<DnsName>) -> io::Result<()> {
     let pair = Arc::new(pair);
-    let side = |which, said| {
-        TokioIo::new(Side::new(Arc::clone(&story.sandbox), Arc::clone(&pair), which, said))
-    };
+    let side =
+        |which, said| TokioIo::new(Side::new(Arc::clone(&story.sandbox), Arc::clone(&pair), which, said));
     let (server, to_server) = hyper::client::conn::http1::Builder::new()
         .preserve_header_case(true)
         .max_buf_size(MAX_HEAD)
@@ -95,6 +94,7 @@ pub(crate) async fn serve(story: Story, pair: Pair, said: Vec<u8>, names: Vec<Dn
         async move { Ok::<_, Infallible>(proxy.answer(request).await) }
     });
     let from_client = hyper::server::conn::http1::Builder::new()
+        .auto_date_header(false)
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .half_close(true)
@@ -135,7 +135,8 @@ impl Proxy {
             Ok(name) => name,
             Err(unclear) => {
                 self.story.tell(NetworkEventKind::Denied, None, format!("denied: {unclear}"));
-                let status = if unclear == Unclear::Connect { StatusCode::FORBIDDEN } else { StatusCode::BAD_REQUEST };
+                let status =
+                    if unclear == Unclear::Connect { StatusCode::FORBIDDEN } else { StatusCode::BAD_REQUEST };
                 return page(status, format!("Refused by the sandbox's network: {unclear}.\n"));
             }
         };
@@ -309,7 +310,12 @@ mod tests {
             ("GET", "/", &["a.example"][..], name("a.example")),
             ("GET", "/", &["A.Example.:80"], name("a.example")),
             ("GET", "http://a.example/x", &["a.example"], name("a.example")),
-            ("GET", "http://b.example/x", &["a.example"], Err(Unclear::Differ("a.example".parse().unwrap(), "b.example".parse().unwrap()))),
+            (
+                "GET",
+                "http://b.example/x",
+                &["a.example"],
+                Err(Unclear::Differ("a.example".parse().unwrap(), "b.example".parse().unwrap())),
+            ),
             ("GET", "/", &["a.example", "a.example"], Err(Unclear::Hosts)),
             ("GET", "/", &[], Err(Unclear::Hosts)),
             ("GET", "/", &["a.example@b.example"], Err(Unclear::NotAName("a.example@b.example".to_owned()))),

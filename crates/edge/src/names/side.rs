@@ -93,11 +93,7 @@ impl AsyncRead for Side {
 }
 
 impl AsyncWrite for Side {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.stream().poll_write_ready(context))?;
             match self.stream().try_write(bytes) {

@@ -66,7 +66,9 @@ fn judge(hello: Result<Hello, Cut>, said: Vec<u8>, names: &[DnsName]) -> Checked
             let why = format!("the TLS connection is for {name}, which no rule allows at this address");
             Checked::Refused { answer: ACCESS_DENIED, why, name: Some(name) }
         }
-        Ok(Hello::Nameless) => refused("the TLS connection names no server, and only names are allowed".to_owned()),
+        Ok(Hello::Nameless) => {
+            refused("the TLS connection names no server, and only names are allowed".to_owned())
+        }
         Ok(Hello::NotTls) => Checked::Refused {
             answer: b"",
             why: "the connection is not TLS, and only names are allowed".to_owned(),
@@ -74,7 +76,9 @@ fn judge(hello: Result<Hello, Cut>, said: Vec<u8>, names: &[DnsName]) -> Checked
         },
         Err(Cut::TooLong) => refused("the TLS connection's first message is too long".to_owned()),
         Err(Cut::TooSlow) => refused("the TLS connection's first message took too long".to_owned()),
-        Err(Cut::Ended) => Checked::Refused { answer: b"", why: "the connection ended at once".to_owned(), name: None },
+        Err(Cut::Ended) => {
+            Checked::Refused { answer: b"", why: "the connection ended at once".to_owned(), name: None }
+        }
     }
 }
 
@@ -145,7 +149,9 @@ mod tests {
     fn only_the_allowed_names_pass() {
         let names = ["a.example".parse().unwrap()];
         let said = |name: &str| Ok(Hello::Named(name.parse().unwrap()));
-        assert!(matches!(judge(said("a.example"), vec![1], &names), Checked::Passes { said, .. } if said == [1]));
+        assert!(
+            matches!(judge(said("a.example"), vec![1], &names), Checked::Passes { said, .. } if said == [1])
+        );
         for other in [said("b.example"), Ok(Hello::Nameless), Ok(Hello::NotTls), Err(Cut::TooSlow)] {
             assert!(matches!(judge(other, Vec::new(), &names), Checked::Refused { .. }));
         }

@@ -144,7 +144,9 @@ async fn serve(story: &Story, inside: TcpStream, outside: TcpStream) -> io::Resu
             splice::write_all(&pair.outside, &said).await?;
             carry(story, pair).await
         }
-        Checked::IsHttp { said } => names::http::serve(story.clone(), pair, said, allowed_names.clone()).await,
+        Checked::IsHttp { said } => {
+            names::http::serve(story.clone(), pair, said, allowed_names.clone()).await
+        }
         Checked::Refused { answer, why, name } => {
             story.tell(NetworkEventKind::Denied, name.as_ref(), format!("denied: {why}"));
             names::part(&pair, answer).await

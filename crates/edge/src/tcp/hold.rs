@@ -111,8 +111,7 @@ fn decide(sandbox: &Arc<Sandbox>, syn: Syn) {
     };
     let (accepted, inside) = oneshot::channel();
     sandbox.held.lock().insert((source, destination), Entry { syn, is_released: false, accepted });
-    let hold =
-        Hold { sandbox: Arc::clone(sandbox), ends: (source, destination), refusal: Refusal::Reset };
+    let hold = Hold { sandbox: Arc::clone(sandbox), ends: (source, destination), refusal: Refusal::Reset };
     let opening = Opening { protocol: Protocol::Tcp, destination, names: names.clone(), handling };
     let limit = plan.limits.connections;
     let task = connection::run(Arc::clone(sandbox), hold, opening.clone(), rule, inside);

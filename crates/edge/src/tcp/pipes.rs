@@ -57,8 +57,9 @@ impl Pipes {
             self.live.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        let made = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)
-            .and_then(|(read, write)| fcntl_setpipe_size(&write, PIPE_BYTES).map(|_size| Pipe { read, write }));
+        let made = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).and_then(|(read, write)| {
+            fcntl_setpipe_size(&write, PIPE_BYTES).map(|_size| Pipe { read, write })
+        });
         if made.is_err() {
             self.live.fetch_sub(1, Ordering::Relaxed);
         }

@@ -30,7 +30,8 @@ pub(crate) fn plan(preset: Preset, rules: &[&str]) -> NetworkPlan {
         let own = rules.iter().filter(|rule| rule.starts_with("deny ") == deny);
         own.map(|rule| rule.trim_start_matches("deny ").to_owned()).collect()
     };
-    let spec = NetworkSpec { preset: Some(preset), allow: of(false), deny: of(true), ..NetworkSpec::default() };
+    let spec =
+        NetworkSpec { preset: Some(preset), allow: of(false), deny: of(true), ..NetworkSpec::default() };
     plan_network(&spec, &[]).unwrap()
 }
 
@@ -43,7 +44,8 @@ impl Edge {
     pub(crate) fn start_with(around: Around) -> Self {
         let (ours, theirs) = Client::pair().unwrap();
         let process = thread::spawn(move || edge::serve(theirs));
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (told, counters) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Counters>>::default());
         let client = runtime.block_on(async {
             let (client, mut tells) = Client::new(ours).unwrap();

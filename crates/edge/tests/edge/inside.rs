@@ -140,7 +140,7 @@ fn syn() -> OwnedFd {
         f(0x15, 16, 0, 4),            // out: heard again when it comes in
         f(0x20, 0, 0, ANCILLARY + 20),
         f(0x15, 14, 0, RELEASE_MARK), // released by us
-        f(0x30, 0, 0, 0),     // version
+        f(0x30, 0, 0, 0),             // version
         f(0x54, 0, 0, 0xf0),
         f(0x15, 5, 0, 0x60),
         f(0x15, 0, 10, 0x40),

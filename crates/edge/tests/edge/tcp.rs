@@ -207,7 +207,8 @@ fn a_new_policy_closes_what_it_does_not_allow() {
         edge.remove(1);
         assert_eq!(other.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         let error = inside.run(|| {
-            TcpStream::connect_timeout(&"93.184.216.35:7000".parse().unwrap(), Duration::from_millis(300)).unwrap_err()
+            TcpStream::connect_timeout(&"93.184.216.35:7000".parse().unwrap(), Duration::from_millis(300))
+                .unwrap_err()
         });
         assert_eq!(error.kind(), ErrorKind::TimedOut);
     });
@@ -238,7 +239,10 @@ fn a_thousand_connections_in_quick_succession() {
         let mut times: Vec<_> = workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
         times.sort();
         let rate = 1000.0 / start.elapsed().as_secs_f64();
-        println!("1,000 connects: {rate:.0}/s, connect and a byte p50 {:?}, p99 {:?}", times[500], times[990]);
+        println!(
+            "1,000 connects: {rate:.0}/s, connect and a byte p50 {:?}, p99 {:?}",
+            times[500], times[990]
+        );
         assert!(start.elapsed() < PATIENCE);
     });
 }
@@ -282,7 +286,8 @@ fn a_slow_reader_does_not_stall_its_neighbours() {
         let edge = Edge::start();
         serve("93.184.216.34:7000", |mut stream: TcpStream| while stream.write_all(&[0; 65_536]).is_ok() {});
         serve("93.184.216.34:7001", echo);
-        let (slow, quick) = (edge.add(1, &plan(Preset::Public, &[])), edge.add(2, &plan(Preset::Public, &[])));
+        let (slow, quick) =
+            (edge.add(1, &plan(Preset::Public, &[])), edge.add(2, &plan(Preset::Public, &[])));
         let held = slow.run(|| (0..50).map(|_| connect("93.184.216.34:7000").unwrap()).collect::<Vec<_>>());
         for inside in [&slow, &quick] {
             let took = inside.run(|| {
