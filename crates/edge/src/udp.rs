@@ -15,6 +15,7 @@ use nix::{
     libc,
     sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg},
 };
+use rustix::net::{SendFlags, send};
 use sandbox::network::{NetworkEventKind, Protocol};
 use tokio::{io::unix::AsyncFd, net::UdpSocket, time::timeout};
 
@@ -122,8 +123,8 @@ fn take(sandbox: &Arc<Sandbox>, ends: Ends, payload: &[u8]) {
         },
     };
     *flow.last_sent.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-    // What finds no room is lost, as datagrams are.
-    if flow.outside.try_send(payload).is_ok() {
+    // What finds no room is lost, as datagrams are. Not Tokio's `try_send`: it sends nothing until the socket was polled.
+    if send(&flow.outside, payload, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
         let bytes = u64::try_from(payload.len()).unwrap_or(u64::MAX);
         sandbox.counting.sent_bytes.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
     }

@@ -67,19 +67,15 @@ pub(crate) fn filter(question: &Query, response: &Message, may_answer: impl Fn(I
     });
     let mut kept = 0;
     for record in wanted {
-        match address(record) {
-            Some(address) if !may_answer(address) => {
-                if answer.removed.len() < MAX_RECORDS {
-                    answer.removed.push(address);
-                }
-            }
-            _ if kept < MAX_RECORDS => {
-                answer.records.push(cleaned(record));
-                kept += 1;
-            }
-            _ => {}
+        let refused = address(record).filter(|address| !may_answer(*address));
+        if let Some(address) = refused {
+            answer.removed.push(address);
+        } else if kept < MAX_RECORDS {
+            answer.records.push(cleaned(record));
+            kept += 1;
         }
     }
+    answer.removed.truncate(MAX_RECORDS);
     if kept == 0 {
         let zone = response.authorities.iter().find(|record| record.record_type() == RecordType::SOA);
         answer.authorities.extend(zone.map(cleaned));

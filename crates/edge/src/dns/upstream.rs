@@ -47,7 +47,8 @@ fn question(query: &Query) -> io::Result<(u16, Vec<u8>)> {
     let id = u16::try_from(getrandom::u32().map_err(io::Error::other)? >> 16).unwrap_or_default();
     let mut message = Message::new(id, MessageType::Query, OpCode::Query);
     message.metadata.recursion_desired = true;
-    message.add_query(Query::query(query.name.clone(), query.query_type));
+    // In lower case: a sandbox that chooses the case of letters could send a bit with each.
+    message.add_query(Query::query(query.name.to_lowercase(), query.query_type));
     let mut edns = Edns::new();
     edns.set_max_payload(PAYLOAD);
     message.set_edns(edns);

@@ -94,6 +94,7 @@ pub(crate) async fn serve(story: Story, pair: Pair, said: Vec<u8>, names: Vec<Dn
         async move { Ok::<_, Infallible>(proxy.answer(request).await) }
     });
     let from_client = hyper::server::conn::http1::Builder::new()
+        .auto_date_header(false)
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .half_close(true)

@@ -44,7 +44,8 @@ pub(crate) fn in_a_world(story: fn()) {
     }
     let test = thread::current().name().unwrap().to_owned();
     let done = Command::new("unshare")
-        .args(["-Urnm", "--kill-child"])
+        // With its own process numbers, whatever it started ends with it.
+        .args(["-Urnmpf", "--mount-proc", "--kill-child"])
         .arg(env::current_exe().unwrap())
         .args(["--exact", &test, "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
