@@ -30,16 +30,30 @@ fn expected_untried(probe: &str) -> Option<&'static str> {
     }
 }
 
-#[test]
-fn attack_every_probe_is_contained() {
-    let daemon = Daemon::unstarted();
-    let output = daemon.command(["doctor", "--attack", "--json"]).output().unwrap();
+/// The findings of an attack, and its exit code. `only`: one probe.
+fn attack(daemon: &Daemon, only: Option<&str>) -> (Vec<Value>, Option<i32>) {
+    let only = only.map(|probe| ["--only", probe]);
+    let words = ["doctor", "--attack", "--json"].into_iter().chain(only.into_iter().flatten());
+    let output = daemon.command(words).output().unwrap();
     let stderr = text(&output.stderr);
     let answer: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
-    let findings = answer["findings"].as_array().unwrap();
+    (answer["findings"].as_array().unwrap().clone(), output.status.code())
+}
+
+#[test]
+fn attack_every_probe_is_contained() {
+    let daemon = Daemon::unstarted();
+    let (mut findings, code) = attack(&daemon, None);
+    for finding in &mut findings {
+        // On a busy machine a slow probe may run out of time; then it is tried again by itself.
+        if finding["verdict"] == "untried" && finding["seen"] == "no answer in time" {
+            let (again, _) = attack(&daemon, finding["probe"].as_str());
+            finding.clone_from(&again[0]);
+        }
+    }
     let mut wrong = BTreeMap::new();
-    for finding in findings {
+    for finding in &findings {
         let probe = finding["probe"].as_str().unwrap();
         let is_right = match finding["verdict"].as_str().unwrap() {
             "contained" => true,
@@ -53,7 +67,7 @@ fn attack_every_probe_is_contained() {
     }
     assert!(findings.len() >= 60, "{} probes", findings.len());
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert_eq!(code, Some(0));
 }
 
 #[test]
