@@ -126,6 +126,7 @@ impl Creation {
 
 /// Sets when a sandbox expires: `ttl` from now.
 pub(super) async fn renew(sandbox: SandboxHandle<'_>, ttl: Duration) -> Result<SandboxView> {
+    sandbox.who.may_change()?;
     let (ttl, view) = (lifetime(ttl)?, sandbox.view().await?);
     if view.expires_at.is_none() {
         let id = view.id.as_str();

@@ -13,8 +13,7 @@ pub(super) fn limits(asked: &BTreeMap<String, String>) -> Result<Limits> {
         let wrong = |what: &str| Error::invalid(format!("resource {name}: {:?} is not {what}", shown(value)));
         match name.as_str() {
             "cpu" => {
-                limits.cpus =
-                    Some(cpus(value).ok_or_else(|| wrong("a number of processors such as 1, 0.5 or 500m"))?)
+                limits.cpus = Some(cpus(value).ok_or_else(|| wrong("a number of processors such as 500m"))?);
             }
             "memory" => {
                 limits.memory = Some(value.parse().map_err(|_not_one| wrong("a size such as 512Mi"))?);
