@@ -82,7 +82,8 @@ fn surface(archives: [&'static str; 2], added: &[&'static str]) -> Arc<Surface> 
     // The names of the other version are taken too, though not listed.
     let (mut listed, mut unlisted) = (Vec::new(), Vec::new());
     for name in names {
-        listed.extend(native.iter().position(|tool| tool.name == *name).map(|at| native.swap_remove(at)));
+        let found = native.iter().position(|tool| tool.name == *name);
+        listed.extend(found.map(|at| native.swap_remove(at).with_older_names()));
     }
     unlisted.extend(native.into_iter().filter(|tool| {
         RENAMED_IN_0_7.contains(&tool.name) || BEFORE_0_7.contains(&tool.name) || tool.name == RESTORE
@@ -128,6 +129,23 @@ mod tests {
         assert_eq!(older.len(), 69 - 9);
         assert_eq!(&older[58..], ["snapshot_export", "snapshot_import"]);
         assert!(!older.contains(&"sandbox_restore"));
+    }
+
+    #[test]
+    fn its_own_names_of_times_are_listed() {
+        let surface = (CURRENT.surface)();
+        for (tool, names) in [
+            ("sandbox_run", ["/properties/maxDuration", "/properties/lifecycle/properties/maxDurationSecs"]),
+            (
+                "sandbox_create",
+                ["/properties/idleTimeout", "/properties/lifecycle/properties/replaceTimeoutMs"],
+            ),
+            ("sandbox_exec", ["/properties/timeout", "/properties/timeoutMs"]),
+        ] {
+            let tool = surface.listed().find(|listed| listed.name == tool).unwrap();
+            let schema = serde_json::Value::Object((*tool.input.full).clone());
+            assert!(names.iter().all(|name| schema.pointer(name).is_some()), "{}: {schema}", tool.name);
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod uri;
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
-use engine::{Engine, LinkTarget, Principal, SandboxView};
+use engine::{Engine, LinkTarget, Principal, SandboxView, SignedLink};
 use jiff::Timestamp;
 use sandbox::{Error, ErrorKind, ExecId, Next, Result, SandboxId};
 
@@ -136,9 +136,9 @@ impl SandboxLinks {
 
 impl AskersLinks {
     /// Where the asker reaches the daemon, without the scheme.
-    pub(crate) fn host(&self) -> Option<&str> {
-        let BaseUrl(base) = self.base.as_ref()?;
-        base.split_once("://").map(|(_, host)| host)
+    pub(crate) fn host(&self) -> Result<&str> {
+        let base = self.base()?;
+        Ok(base.split_once("://").map_or(base, |(_, host)| host))
     }
 
     /// Those to what is in one sandbox.
@@ -168,12 +168,15 @@ impl AskersLinks {
         self.sign(sandbox, target, None).ok().map(|(url, _)| url)
     }
 
-    /// The address of a port inside, below which its server appears, and the token that opens it.
-    pub(crate) fn sign_port(&self, sandbox: &SandboxId, port: u16) -> Result<(String, String)> {
-        let base = self.base()?;
-        let target = LinkTarget::Port { port };
-        let signed = self.links.engine.sign_link(&self.who, sandbox, &target, self.links.settings.ttl)?;
-        Ok((format!("{base}/v1/sandboxes/{sandbox}/ports/{port}"), signed.token))
+    /// The right to one thing in a sandbox, for as long as links hold unless `ttl` says otherwise.
+    pub(crate) fn token(
+        &self,
+        sandbox: &SandboxId,
+        target: &LinkTarget,
+        ttl: Option<Duration>,
+    ) -> Result<SignedLink> {
+        let Links { engine, settings } = &self.links;
+        engine.sign_link(&self.who, sandbox, target, ttl.unwrap_or(settings.ttl))
     }
 
     fn base(&self) -> Result<&str> {
@@ -194,8 +197,7 @@ impl AskersLinks {
         ttl: Option<Duration>,
     ) -> Result<(String, Timestamp)> {
         let base = self.base()?;
-        let ttl = ttl.unwrap_or(self.links.settings.ttl);
-        let signed = self.links.engine.sign_link(&self.who, sandbox, target, ttl)?;
+        let signed = self.token(sandbox, target, ttl)?;
         let name = match target {
             LinkTarget::File { path } => name::encode(name::of_path(path)),
             LinkTarget::Output { number, mime, .. } => name::of_output(*number, mime),
@@ -233,8 +235,7 @@ impl AskersLinks {
         if is_public && own_host.is_some() {
             return Ok(PortAddress { url: bare, token: None, expires_at: None });
         }
-        let ttl = ttl.unwrap_or(self.links.settings.ttl);
-        let signed = self.links.engine.sign_link(&self.who, &sandbox.id, &LinkTarget::Port { port }, ttl)?;
+        let signed = self.token(&sandbox.id, &LinkTarget::Port { port }, ttl)?;
         // Below a path the token is sent in a header only: an address in our own origin must not carry a right.
         let url = match own_host {
             Some(_) => format!("{bare}?{}={}", ports::TOKEN_PARAMETER, signed.token),

@@ -78,6 +78,7 @@ pub(crate) fn checked(mut schema: JsonObject) -> JsonObject {
             for mark in [FULL_ONLY, REQUIRED, UNLISTED] {
                 property.remove(mark);
             }
+            *property = checked(std::mem::take(property));
         }
     }
     schema
@@ -93,6 +94,9 @@ pub(crate) fn full(schema: &JsonObject) -> JsonObject {
 fn drop_marked(schema: &mut JsonObject, mark: &str) {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.retain(|_, property| property.get(mark).is_none());
+        for property in properties.values_mut().filter_map(Value::as_object_mut) {
+            drop_marked(property, mark);
+        }
     }
 }
 

@@ -124,6 +124,17 @@ impl Tool {
         self
     }
 
+    /// Lists older names of parameters too, for clients that know those.
+    #[must_use]
+    pub(crate) fn with_older_names(mut self) -> Self {
+        let mut all = (*self.input.checked).clone();
+        if let Some(required) = self.input.full.get("required") {
+            all.insert("required".to_owned(), required.clone());
+        }
+        self.input.full = Arc::new(all);
+        self
+    }
+
     /// Shows it in every choice: without it a client could not find the others.
     #[must_use]
     pub(crate) fn always(mut self) -> Self {

@@ -62,7 +62,8 @@ async fn a_sandbox_lives_as_its_clients_expect() {
     .await;
     let (id, info) = (&made["sandbox_id"], &made["info"]);
     assert_eq!((&info["status"]["state"], &info["image"]["image"]), (&json!("Running"), &json!("host")));
-    assert_eq!((&info["metadata"], &info["platform"]), (&json!({ "team": "a" }), &Value::Null));
+    assert_eq!((&info["metadata"], &info["platform"]["os"]), (&json!({ "team": "a" }), &json!("linux")));
+    assert_eq!(info["extensions"], json!({ "access.renew.extend.seconds": "300" }));
     assert_eq!(info["entrypoint"], json!(["tail", "-f", "/dev/null"]));
     assert!(made["warnings"][0].as_str().unwrap().contains("access.renew"), "{made:#}");
 
@@ -229,6 +230,8 @@ async fn files_are_written_found_changed_and_deleted() {
     let found = data(&session, "file_search", with(json!({ "path": "/w", "pattern": "*.py" }))).await;
     let entry = &found["result"][0];
     assert_eq!((found["result"].as_array().unwrap().len(), &entry["path"]), (1, &json!("/w/a.py")));
+    let above = data(&session, "file_search", with(json!({ "path": "/", "pattern": "w" }))).await;
+    assert!(!above["result"].to_string().contains("\"/w\""), "directories are not files: {above}");
     assert_eq!(
         (&entry["mode"], &entry["owner"], &entry["type"]),
         (&json!(600), &json!("root"), &json!("file"))
@@ -307,7 +310,7 @@ async fn what_cannot_be_met_is_refused_and_leaves_nothing() {
     let session = server.begin_at(PATH, VERSION, "alice").await;
     for (arguments, part) in [
         (json!({ "image": "host", "auth_username": "ana" }), "must be provided together"),
-        (json!({ "image": "host", "timeout_seconds": 0 }), "timeout_seconds"),
+        (json!({ "image": "host", "timeout_seconds": 0 }), "a lifetime of 0 seconds"),
         (json!({ "image": "host", "resource": { "gpu": "1" } }), "gpu"),
         (json!({ "image": "host", "extensions": { "poolRef": "p" } }), "poolRef"),
         (json!({ "image": "host", "metadata": { "opensandbox.io/x": "y" } }), "reserved"),
@@ -384,7 +387,7 @@ async fn an_endpoint_leads_to_the_port_with_its_headers_and_to_no_other() {
     };
     let answer = get(format!("{path}/page.txt")).await;
     assert_eq!((answer.status.as_u16(), answer.text.as_str()), (200, "hello"), "{answer:?}");
-    assert_eq!(get(path.replace("8000", "8001") + "/").await.status.as_u16(), 403);
+    assert_eq!(get(path.replace("8000", "8001") + "/").await.status.as_u16(), 401);
     let text = error(&session, "sandbox_get_endpoint", json!({ "sandbox_id": sandbox, "port": 0 })).await;
     assert!(text.contains("port"), "{text}");
 }

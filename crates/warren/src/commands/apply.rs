@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use super::{Context, sure};
 use crate::{
     error::CommandResult,
-    output,
-    sandboxfile::{Action, Difference, FileArgs, Found, OnFailure, Project, carry_out, question, show_plan},
+    sandboxfile::{Action, Difference, FileArgs, OnFailure, Opened, carry_out, open, question, show_plan},
 };
 
 /// Make the sandboxes as a Sandboxfile says
@@ -33,11 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let project = Project::read(&args.file, context.namespace.clone().unwrap_or_default())?;
-    let chosen = project.chosen_with_dependencies(&args.names)?;
-    project.warnings.iter().for_each(|warning| output::warn(warning));
-    let client = context.client_in(&project.namespace).await?;
-    let found = Found::new(&project, client.list(&[]).await?)?;
+    let Opened { project, chosen, client, found } = open(context, &args.file, &args.names).await?;
     let mut steps = Vec::new();
     if args.names.is_empty() {
         steps.extend(found.surplus(&project, Action::Remove));

@@ -4,7 +4,7 @@ use super::Context;
 use crate::{
     error::CommandResult,
     output,
-    sandboxfile::{Difference, FileArgs, Found, OnFailure, Project, carry_out},
+    sandboxfile::{Difference, FileArgs, OnFailure, Opened, carry_out, open},
 };
 
 /// Create and start the sandboxes of a Sandboxfile
@@ -26,11 +26,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let project = Project::read(&args.file, context.namespace.clone().unwrap_or_default())?;
-    let chosen = project.chosen_with_dependencies(&args.names)?;
-    project.warnings.iter().for_each(|warning| output::warn(warning));
-    let client = context.client_in(&project.namespace).await?;
-    let found = Found::new(&project, client.list(&[]).await?)?;
+    let Opened { project, chosen, client, found } = open(context, &args.file, &args.names).await?;
     let steps = found.steps(&project, &chosen, Difference::Tell)?;
     for step in steps.iter().filter(|_| !context.json) {
         if let Some(reason) = &step.reason {

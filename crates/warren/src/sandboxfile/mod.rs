@@ -13,9 +13,11 @@ mod paths;
 mod plan;
 mod project;
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use sandbox::SandboxName;
+
+use crate::{client::Client, commands::Context, error::CommandResult, output};
 
 pub(crate) use self::{
     act::{OnFailure, carry_out, question, show_plan},
@@ -46,4 +48,24 @@ pub(crate) struct FileArgs {
     /// Path of this machine that the file may use, besides its own directory; may be repeated
     #[arg(long = "allow-host-path", value_name = "PATH")]
     pub(crate) allowed: Vec<PathBuf>,
+}
+
+/// A project, its sandboxes as they are now, and those that a command is about.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) project: Project,
+    /// With everything that they depend on.
+    pub(crate) chosen: BTreeSet<String>,
+    pub(crate) client: Client,
+    pub(crate) found: Found,
+}
+
+/// Reads the file for a command that makes sandboxes. `names`: those that it is about; all if there are none.
+pub(crate) async fn open(context: &Context, file: &FileArgs, names: &[String]) -> CommandResult<Opened> {
+    let project = Project::read(file, context.namespace.clone().unwrap_or_default())?;
+    let chosen = project.chosen_with_dependencies(names)?;
+    project.warnings.iter().for_each(|warning| output::warn(warning));
+    let client = context.client_in(&project.namespace).await?;
+    let found = Found::new(&project, client.list(&[]).await?)?;
+    Ok(Opened { project, chosen, client, found })
 }

@@ -9,50 +9,27 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
-    process::{Command, Stdio},
+    process::Stdio,
     sync::{Arc, Mutex},
     thread,
 };
 
-use crate::support::{World, finish};
+use crate::{
+    browser::{browser, has_browser},
+    support::{World, finish},
+};
 
 /// A picture of one by one point.
 const PNG: &[u8] = b"\x89PNG\x0d\x0a\x1a\x0a\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89\x00\x00\x00\x0dIDATx\xdacd\xf8\xcfP\x0f\x00\x03\x86\x01\x80Z4}k\x00\x00\x00\x00IEND\xaeB`\x82";
 /// How a document looks whose script ran.
 const MARK: &str = "data-ran=\"yes\"";
 const LOADED: &str = "data-loaded=\"yes\"";
-const BROWSER: &str = "chromium";
-
-fn has_browser() -> bool {
-    let found = Command::new(BROWSER).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let is_there = found.is_ok_and(|status| status.success());
-    if !is_there {
-        println!("not tested: {BROWSER} is not installed");
-    }
-    is_there
-}
 
 /// What the browser makes of an address: its document as text, after scripts have had their time.
 fn open(profile: &Path, url: &str) -> String {
-    let child = Command::new(BROWSER)
-        .args([
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-        ])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--disable-extensions", "--no-default-browser-check", "--mute-audio", "--disable-breakpad"])
-        // Nothing but this machine is ever asked.
-        .arg("--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1")
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .args(["--virtual-time-budget=5000", "--dump-dom", url])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut browser = browser(profile);
+    browser.args(["--virtual-time-budget=5000", "--dump-dom", url]);
+    let child = browser.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     finish(child).expect(0).text()
 }
 

@@ -43,6 +43,11 @@ fn speakers() -> Vec<Speaker> {
             make: ("sandbox_create", with_image),
             list: ("sandbox_list", json!({})),
         },
+        Speaker {
+            dialect: "opensandbox",
+            make: ("sandbox_create", |_unnamed| json!({ "image": "host" })),
+            list: ("sandbox_list", json!({})),
+        },
     ]
 }
 
@@ -103,21 +108,23 @@ fn a_sandbox_of_one_dialect_is_in_all_others_for_those_who_may_see_it() {
         called(&addresses[speaker.dialect], &red, tool, &arguments(&format!("made-{n}")));
     }
     let listed = world.run(&["ps", "-a", "--json", "--namespace", "red"]).expect(0).json();
-    let names: Vec<_> = listed["sandboxes"].as_array().unwrap().iter().map(|view| &view["name"]).collect();
-    let names: Vec<_> = names.into_iter().map(|name| name.as_str().unwrap()).collect();
-    assert_eq!(names.len(), speakers.len(), "{names:?}");
+    let text = |view: &Value, field: &str| view[field].as_str().unwrap().to_owned();
+    let made: Vec<_> = listed["sandboxes"].as_array().unwrap().iter().collect();
+    let made: Vec<_> = made.into_iter().map(|view| (text(view, "name"), text(view, "id"))).collect();
+    assert_eq!(made.len(), speakers.len(), "{made:?}");
     for speaker in &speakers {
         let (tool, arguments) = &speaker.list;
         let address = &addresses[speaker.dialect];
         let listed = called(address, &red, tool, arguments);
-        for name in &names {
-            // What mcp-sandbox's users call a sandbox is a label of it, which only they are shown.
-            let is_there = listed.contains(name) || !name.starts_with("made-") && listed.contains("made-0");
+        for (name, id) in &made {
+            // Some show names, and some ids.
+            let is_there = listed.contains(name) || listed.contains(id);
             assert!(is_there, "{} does not list {name}: {listed}", speaker.dialect);
         }
         // Another namespace: the same call is refused, or shows nothing.
         let theirs = call(address, &blue, tool, arguments);
-        assert!(!names.iter().any(|name| theirs.body.contains(name)), "{}: {theirs:?}", speaker.dialect);
+        let shows = |(name, id): &(String, String)| theirs.body.contains(name) || theirs.body.contains(id);
+        assert!(!made.iter().any(shows), "{}: {theirs:?}", speaker.dialect);
         let nobody = call(address, "wrn_0000000000000000", tool, arguments);
         assert!(nobody.is(401), "{}: {nobody:?}", speaker.dialect);
     }

@@ -6,6 +6,7 @@
     reason = "what a test cannot do, it reports by panicking"
 )]
 
+mod browser;
 mod code;
 mod copying;
 mod daemon;

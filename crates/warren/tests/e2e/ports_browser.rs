@@ -4,25 +4,17 @@
 use std::{
     io::{BufRead as _, BufReader},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
 };
 
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, World, repository};
-
-const BROWSER: &str = "chromium";
-
-fn has_browser() -> bool {
-    let found = Command::new(BROWSER).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let is_there = found.is_ok_and(|status| status.success());
-    if !is_there {
-        println!("not tested: {BROWSER} is not installed");
-    }
-    is_there
-}
+use crate::{
+    browser::{browser, has_browser},
+    support::{PATIENCE, World, repository},
+};
 
 /// A process that ends with the test.
 struct Running(Child);
@@ -36,20 +28,9 @@ impl Drop for Running {
 
 /// Opens an address and stays there.
 fn open(profile: &Path, url: &str) -> Running {
-    let browser = Command::new(BROWSER)
-        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--disable-extensions", "--no-default-browser-check", "--mute-audio", "--disable-breakpad"])
-        // Nothing but this machine is ever asked. Names below localhost need no resolver.
-        .arg("--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost , EXCLUDE *.localhost")
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .args(["--remote-debugging-port=0", url])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    Running(browser)
+    let mut browser = browser(profile);
+    browser.args(["--remote-debugging-port=0", url]).stdout(Stdio::null()).stderr(Stdio::null());
+    Running(browser.spawn().unwrap())
 }
 
 /// A sandbox with the test server on port 8000; what its pages find comes line by line.

@@ -8,6 +8,7 @@ use axum::{
 use engine::{Engine, Principal, SandboxRef, SandboxView};
 use sandbox::{Error, ErrorKind, Result, SandboxState, Thing};
 
+use super::handle::{SandboxHandle, shown};
 use crate::{http::ApiError, mcp::Mcp, ports::Proxy};
 
 /// Most parameters of one query.
@@ -83,6 +84,10 @@ impl FromRequestParts<Front> for Ask {
 }
 
 impl Ask {
+    pub(super) fn sandbox(&self) -> SandboxHandle<'_> {
+        SandboxHandle { engine: &self.engine, who: &self.caller.who, which: &self.which }
+    }
+
     pub(super) fn who(&self) -> &Principal {
         &self.caller.who
     }
@@ -92,26 +97,21 @@ impl Ask {
     }
 
     pub(super) async fn view(&self) -> Result<SandboxView> {
-        self.engine.sandbox(self.who(), &self.which).await
+        self.sandbox().view().await
     }
 
     /// Starts a sandbox that is stopped. Its clients know no such state: what exists can be used.
-    pub(super) async fn awake(&self) -> Result<()> {
+    pub(super) async fn awake(&self) -> Result<SandboxHandle<'_>> {
         if matches!(self.view().await?.state, SandboxState::Stopped | SandboxState::Stopping) {
             self.engine.ensure_running(self.who(), &self.which).await?;
         }
-        Ok(())
+        Ok(self.sandbox())
     }
 }
 
 /// Ids are opaque to its clients: a text that is none names a sandbox that does not exist.
 fn sandbox_of(text: &str) -> Result<SandboxRef> {
     text.parse().map_err(|_malformed: Error| Error::no_such(Thing::Sandbox, shown(text)))
-}
-
-/// As much of a caller's text as a message repeats.
-pub(super) fn shown(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 
 /// The parameters of a query, in their order.

@@ -3,42 +3,51 @@
 
 use axum::{Json, Router, http::StatusCode, routing::get};
 use sandbox::{Error, ErrorKind, Result};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::ask::{Ask, Front};
+use super::{
+    ask::{Ask, Front},
+    handle::shown,
+};
 use crate::http::{ApiResult, JsonBody, JsonList};
 
 /// Most rules of one request, as OpenSandbox has it.
 const MAX_RULES: usize = 4096;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Action {
     Allow,
     Deny,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
     action: Action,
     target: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct NetworkPolicy {
-    #[serde(alias = "default_action")]
+    #[serde(rename = "defaultAction")]
+    #[schemars(rename = "defaultAction")]
     default_action: Option<Action>,
+    /// The same
+    #[serde(rename = "default_action")]
+    #[schemars(rename = "default_action")]
+    default_action_too: Option<Action>,
     egress: Option<Vec<Rule>>,
 }
 
 impl NetworkPolicy {
     /// Refuses a policy that would let something out.
     pub(super) fn check(&self) -> Result<()> {
-        if self.default_action == Some(Action::Allow) {
-            return Err(no_network("networkPolicy.defaultAction allow"));
+        if [self.default_action, self.default_action_too].contains(&Some(Action::Allow)) {
+            return Err(no_network("a network policy that allows everything"));
         }
         check_rules(self.egress.as_deref().unwrap_or_default())
     }
@@ -49,7 +58,7 @@ fn check_rules(rules: &[Rule]) -> Result<()> {
         return Err(Error::invalid(format!("{} rules; the limit is {MAX_RULES}", rules.len())));
     }
     match rules.iter().find(|rule| rule.action == Action::Allow) {
-        Some(rule) => Err(no_network(&format!("a rule that allows {:?}", super::ask::shown(&rule.target)))),
+        Some(rule) => Err(no_network(&format!("a rule that allows {:?}", shown(&rule.target)))),
         None => Ok(()),
     }
 }
@@ -107,4 +116,23 @@ fn denied() -> Value {
         "enforcementMode": "no network",
         "policy": { "defaultAction": "deny", "egress": [] },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_that_only_deny_are_met() {
+        let check = |value| serde_json::from_value::<NetworkPolicy>(value).unwrap().check();
+        let denied = json!({ "defaultAction": "deny", "egress": [{ "action": "deny", "target": "a" }] });
+        assert!(check(json!({})).is_ok() && check(denied).is_ok());
+        for open in [
+            json!({ "defaultAction": "allow" }),
+            json!({ "default_action": "allow" }),
+            json!({ "egress": [{ "action": "allow", "target": "example.org" }] }),
+        ] {
+            assert_eq!(check(open.clone()).unwrap_err().kind(), ErrorKind::Unsupported, "{open}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use sandbox::{Error, Thing};
 
 use super::{
     ask::{Ask, Front},
-    lifecycle::OWN_PORTS,
+    endpoint::OWN_PORTS,
 };
 use crate::http::{ApiError, OPENSANDBOX};
 

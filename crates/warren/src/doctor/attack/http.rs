@@ -20,6 +20,8 @@ const MAX_ANSWER: usize = 8 << 20;
 /// How long to read a body that never ends, such as events.
 const BODY_TIME: Duration = Duration::from_millis(700);
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// Where our own tools are, all of them.
+pub(super) const NATIVE: &str = "/mcp?toolsets=all";
 const MCP_VERSION: &str = "2026-07-28";
 
 #[derive(Debug, Clone, Copy)]
@@ -82,10 +84,11 @@ impl Caller {
         Ok((status, bytes))
     }
 
-    /// One stand-alone MCP request. The answer has both forms of text that servers send.
+    /// One stand-alone MCP request to the surface at `path`. The answer has both forms of text that servers send.
     pub(super) async fn mcp(
         &self,
         key: &str,
+        path: &str,
         method: &str,
         mut params: Value,
     ) -> CommandResult<(Value, Vec<u8>)> {
@@ -95,7 +98,7 @@ impl Caller {
             "io.modelcontextprotocol/clientCapabilities": {},
         });
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let mut request = Request::post("/mcp?toolsets=all")
+        let mut request = Request::post(path)
             .header(HOST, self.address.to_string())
             .header(AUTHORIZATION, format!("Bearer {key}"))
             .header(CONTENT_TYPE, "application/json")

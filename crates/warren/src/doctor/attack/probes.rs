@@ -519,6 +519,18 @@ pub(crate) const PROBES: &[Probe] = &[
     ),
     probe(
         ACCESS,
+        "foreign-dialect-routes",
+        "The same holds for the routes of every dialect",
+        Staged(|stage| Box::pin(matrix::foreign_dialect_routes(stage))),
+    ),
+    probe(
+        ACCESS,
+        "foreign-dialect-tools",
+        "The same holds for the tools of every dialect",
+        Staged(|stage| Box::pin(matrix::foreign_dialect_tools(stage))),
+    ),
+    probe(
+        ACCESS,
         "read-only-routes",
         "A read-only key changes nothing, on every route",
         Staged(|stage| Box::pin(matrix::read_only_routes(stage))),
@@ -531,9 +543,27 @@ pub(crate) const PROBES: &[Probe] = &[
     ),
     probe(
         ACCESS,
+        "read-only-dialect-routes",
+        "The same holds for the routes of every dialect",
+        Staged(|stage| Box::pin(matrix::read_only_dialect_routes(stage))),
+    ),
+    probe(
+        ACCESS,
+        "read-only-dialect-tools",
+        "The same holds for the tools of every dialect",
+        Staged(|stage| Box::pin(matrix::read_only_dialect_tools(stage))),
+    ),
+    probe(
+        ACCESS,
         "keyless-routes",
         "Without a key, only the health check answers",
         Staged(|stage| Box::pin(matrix::keyless_routes(stage))),
+    ),
+    probe(
+        ACCESS,
+        "keyless-dialect-routes",
+        "The same holds for the routes of every dialect",
+        Staged(|stage| Box::pin(matrix::keyless_dialect_routes(stage))),
     ),
     probe(
         ACCESS,

@@ -19,7 +19,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{Seen, archives, secrets::contains, stage::Stage};
+use super::{Seen, archives, http::NATIVE, secrets::contains, stage::Stage};
 use crate::error::CommandResult;
 
 /// How long an answer may take. Connections count even if the answer is late.
@@ -259,7 +259,7 @@ pub(super) async fn tool(stage: &Stage) -> CommandResult<Seen> {
     for reference in &references(stage) {
         let arguments = json!({ "reference": reference, "insecure": true });
         let params = json!({ "name": "image_pull", "arguments": arguments });
-        let (_, answer) = stage.caller.mcp(&stage.key, "tools/call", params).await?;
+        let (_, answer) = stage.caller.mcp(&stage.key, NATIVE, "tools/call", params).await?;
         requests.note(reference, &answer);
     }
     Ok(requests.seen())

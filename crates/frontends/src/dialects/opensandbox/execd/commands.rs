@@ -5,35 +5,30 @@ use std::{collections::BTreeMap, time::Duration};
 use axum::{
     Json,
     body::Body,
-    extract::State,
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
-use engine::{EntryBody, ExecView, Follow, SandboxRef, SignalScope};
+use engine::{EntryBody, ExecView, Follow};
 use futures_util::{StreamExt, future};
-use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, NotStarted, Result};
+use sandbox::{Error, ErrorKind, ExecId, ExecSpec, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    environment, exec_id,
+    environment,
     follow::{self, Kind},
 };
 use crate::{
-    dialects::opensandbox::ask::{Ask, Front},
+    dialects::opensandbox::{
+        ask::Ask,
+        commands::{end, exec_id, start, start_line},
+        handle::SandboxHandle,
+    },
     http::{ApiResult, JsonBody},
 };
 
 /// The number behind which the next reader of a command's output goes on.
 const CURSOR: &str = "execd-commands-tail-cursor";
-/// Shells for command lines, the best first.
-const SHELLS: [&str; 2] = ["bash", "sh"];
-const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
-/// What a command gets to end by itself.
-const TERM_PATIENCE: Duration = Duration::from_secs(3);
-/// What the end of a killed one may take.
-const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// Where OpenSandbox runs the server for code. Its SDK takes a connection to it for the sign that code can be run.
 const INTERPRETER_PORT: u16 = 44771;
 
@@ -51,38 +46,31 @@ pub(super) struct Command {
     envs: Option<BTreeMap<String, String>>,
 }
 
-pub(super) async fn run(
-    State(front): State<Front>,
-    ask: Ask,
-    JsonBody(asked): JsonBody<Command>,
-) -> ApiResult<Response> {
+pub(super) async fn run(ask: Ask, JsonBody(asked): JsonBody<Command>) -> ApiResult<Response> {
     let is_background = asked.background.unwrap_or(false);
-    let names_port =
-        asked.command.as_deref().is_some_and(|line| line.contains(&INTERPRETER_PORT.to_string()));
-    let (words, mut spec) = asked.decided()?;
-    ask.awake().await?;
-    spec.env = environment::with_stored(&front, &ask, spec.env).await?;
-    if names_port {
-        front.engine().occupy_port(ask.who(), &ask.which, INTERPRETER_PORT).await?;
+    let (line, mut spec) = asked.decided()?;
+    let sandbox = ask.awake().await?;
+    let SandboxHandle { engine, who, which } = sandbox;
+    spec.env = environment::with_stored(sandbox, spec.env).await?;
+    if line.as_ref().is_some_and(|line| line.contains(&INTERPRETER_PORT.to_string())) {
+        engine.occupy_port(who, which, INTERPRETER_PORT).await?;
     }
-    let exec = start(&front, &ask, words, spec).await?;
+    let exec = match line {
+        Some(line) => start_line(sandbox, line, spec).await?,
+        None => start(sandbox, spec).await?,
+    };
     if is_background {
         return Ok(follow::started(&exec));
     }
-    Ok(follow::follow(front.engine(), ask.who(), &exec, Kind::Command).await?)
-}
-
-/// What is run: a line for a shell, or a program with its arguments.
-pub(super) enum Words {
-    Line(String),
-    Program(Vec<String>),
+    Ok(follow::follow(engine, who, &exec, Kind::Command).await?)
 }
 
 impl Command {
-    fn decided(self) -> Result<(Words, ExecSpec)> {
-        let words = match (self.command, self.argv) {
-            (Some(line), None) if !line.trim().is_empty() => Words::Line(line),
-            (None, Some(words)) if !words.is_empty() => Words::Program(words),
+    /// A line for a shell, or nothing where the spec has the program and its arguments.
+    fn decided(self) -> Result<(Option<String>, ExecSpec)> {
+        let (line, command) = match (self.command, self.argv) {
+            (Some(line), None) if !line.trim().is_empty() => (Some(line), Vec::new()),
+            (None, Some(words)) if !words.is_empty() => (None, words),
             (Some(_), Some(_)) => return Err(Error::invalid("give command or argv, not both")),
             _ => return Err(Error::invalid("the command is empty")),
         };
@@ -92,74 +80,33 @@ impl Command {
             (None, None) => None,
             (None, Some(_)) => return Err(Error::invalid("gid needs uid")),
         };
-        let timeout = self.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
         let spec = ExecSpec {
+            command,
             env: self.envs.unwrap_or_default(),
             cwd: self.cwd.filter(|cwd| !cwd.is_empty()),
             user,
-            timeout,
+            timeout: self.timeout.filter(|ms| *ms > 0).map(Duration::from_millis),
             ..ExecSpec::default()
         };
-        Ok((words, spec))
+        Ok((line, spec))
     }
 }
 
-/// Starts it, with the best shell that the sandbox has.
-pub(super) async fn start(front: &Front, ask: &Ask, words: Words, spec: ExecSpec) -> Result<ExecView> {
-    let line = match words {
-        Words::Program(command) => return exec(front, ask, ExecSpec { command, ..spec }).await,
-        Words::Line(line) => line,
-    };
-    let mut started = None;
-    for shell in SHELLS {
-        let command = vec![shell.to_owned(), "-c".to_owned(), line.clone()];
-        let exec = exec(front, ask, ExecSpec { command, ..spec.clone() }).await?;
-        let is_missing =
-            matches!(&exec.outcome, Some(ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. }));
-        started = Some(exec);
-        if !is_missing {
-            break;
-        }
+pub(super) async fn interrupt(ask: Ask) -> ApiResult<()> {
+    end_if_running(&ask, &exec_id(ask.query().only(&["id"])?.required("id")?)?).await
+}
+
+/// A command that has ended needs no end.
+pub(super) async fn end_if_running(ask: &Ask, id: &ExecId) -> ApiResult<()> {
+    match end(ask.sandbox(), id).await {
+        Err(error) if error.kind() == ErrorKind::WrongState => Ok(()),
+        ended => Ok(ended?),
     }
-    started.ok_or_else(|| Error::new(ErrorKind::Internal, "there is no shell to try"))
 }
 
-async fn exec(front: &Front, ask: &Ask, spec: ExecSpec) -> Result<ExecView> {
-    spec.check().map_err(Error::from)?;
-    Ok(front.engine().exec_ensuring_running(ask.who(), &ask.which, spec).await?.0)
-}
-
-/// Ends a command: first by asking, then by force.
-pub(super) async fn interrupt(State(front): State<Front>, ask: Ask) -> ApiResult<()> {
-    let id = exec_id(ask.query().only(&["id"])?.required("id")?)?;
-    end(&front, &ask, &id).await?;
-    Ok(())
-}
-
-pub(super) async fn end(front: &Front, ask: &Ask, id: &sandbox::ExecId) -> Result<()> {
-    let exec = front.engine().exec_view(ask.who(), &ask.which, id).await?;
-    let (engine, who, which) = (front.engine().clone(), ask.who().clone(), SandboxRef::from(&exec.sandbox));
-    let id = id.clone();
-    // In a task of its own: a client that goes away has asked all the same.
-    let ending = tokio::spawn(async move {
-        for (signal, patience) in [(SIGTERM, TERM_PATIENCE), (SIGKILL, KILL_PATIENCE)] {
-            match engine.exec_signal(&who, &which, &id, signal, SignalScope::Group).await {
-                // It has ended.
-                Err(error) if error.kind() == ErrorKind::WrongState => return Ok(()),
-                sent => sent?,
-            }
-            if engine.wait_exec(&who, &which, &id, Some(patience)).await?.outcome.is_some() {
-                return Ok(());
-            }
-        }
-        Ok(())
-    });
-    ending.await.map_err(|error| Error::new(ErrorKind::Internal, "the end was lost").with_source(error))?
-}
-
-pub(super) async fn status(State(front): State<Front>, ask: Ask) -> ApiResult<Json<Value>> {
-    let id = exec_id(ask.caller.parameter("exec"))?;
-    let exec = front.engine().exec_view(ask.who(), &ask.which, &id).await?;
+pub(super) async fn status(ask: Ask) -> ApiResult<Json<Value>> {
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    let exec = engine.exec_view(who, which, &exec_id(ask.caller.parameter("exec"))?).await?;
     let failure = exec.outcome.as_ref().filter(|outcome| !outcome.is_success()).map(ToString::to_string);
     let mut status = json!({
         "id": exec.id,
@@ -178,19 +125,19 @@ pub(super) async fn status(State(front): State<Front>, ask: Ask) -> ApiResult<Js
 /// As it was sent.
 fn content(exec: &ExecView) -> String {
     match exec.command.as_slice() {
-        [shell, flag, line] if SHELLS.contains(&shell.as_str()) && flag == "-c" => line.clone(),
+        [shell, flag, line] if shell.ends_with("sh") && flag == "-c" => line.clone(),
         words => words.join(" "),
     }
 }
 
 /// What a command has printed behind the cursor, both streams in their order.
-pub(super) async fn logs(State(front): State<Front>, ask: Ask) -> ApiResult<Response> {
+pub(super) async fn logs(ask: Ask) -> ApiResult<Response> {
     let from = ask.query().only(&["cursor"])?.number("cursor")?.unwrap_or(0);
     let id = exec_id(ask.caller.parameter("exec"))?;
-    let exec = front.engine().exec_view(ask.who(), &ask.which, &id).await?;
-    let last = exec.last_entry;
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    let last = engine.exec_view(who, which, &id).await?.last_entry;
     let first = from.saturating_add(1);
-    let entries = front.engine().exec_entries(ask.who(), &ask.which, &id, first, Follow::No).await?;
+    let entries = engine.exec_entries(who, which, &id, first, Follow::No).await?;
     let output = entries
         .take_while(move |entry| future::ready(entry.as_ref().map_or(true, |entry| entry.number <= last)))
         .filter_map(|entry| {

@@ -3,32 +3,24 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::StreamExt;
 use sandbox::{ErrorKind, Result};
 
-use crate::dialects::opensandbox::ask::{Ask, Front};
+use crate::dialects::opensandbox::handle::SandboxHandle;
 
 const VARIABLE: &str = "EXECD_ENVS";
 const DEFAULT_FILE: &str = "/root/.opensandbox.env";
 /// As much of the file as is read. The engine bounds what a command's environment may hold.
-const MAX_BYTES: u64 = 1024 * 1024;
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// A command's own variables, over those that were stored.
 pub(super) async fn with_stored(
-    front: &Front,
-    ask: &Ask,
+    sandbox: SandboxHandle<'_>,
     own: BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>> {
-    let view = ask.view().await?;
+    let view = sandbox.view().await?;
     let file = view.plan.env.get(VARIABLE).map_or(DEFAULT_FILE, String::as_str).to_owned();
-    let mut all = match front.engine().read_file(ask.who(), &ask.which, &file, 0, Some(MAX_BYTES)).await {
-        Ok((_, mut bytes)) => {
-            let mut text = Vec::new();
-            while let Some(piece) = bytes.next().await {
-                text.extend_from_slice(&piece?);
-            }
-            parse(&String::from_utf8_lossy(&text))
-        }
+    let mut all = match sandbox.read(&file, 0, MAX_BYTES).await {
+        Ok((_, text, _)) => parse(&String::from_utf8_lossy(&text)),
         // Nothing was stored, or something else is there; commands run without it.
         Err(error) if error.kind() != ErrorKind::Unavailable => BTreeMap::new(),
         Err(error) => return Err(error),

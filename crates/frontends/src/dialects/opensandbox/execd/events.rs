@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::now_ms;
+use crate::dialects::opensandbox::handle::now_ms;
 
 pub(super) const MEDIA_TYPE: &str = "text/event-stream";
 /// What its clients know a command by that ended with another status than 0.

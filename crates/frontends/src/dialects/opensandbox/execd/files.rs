@@ -1,42 +1,28 @@
-//! Files: looked at, found, changed.
+//! Files and directories: looked at, found, changed.
 
 use std::collections::BTreeMap;
 
 use axum::{
     Json,
-    extract::State,
     response::{IntoResponse, Response},
 };
-use engine::WriteOptions;
-use futures_util::{StreamExt, stream};
-use jiff::Timestamp;
-use sandbox::{Error, ErrorKind, FileEntry, FileKind, Result, Thing};
+use sandbox::{Error, FileEntry};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{
-    digits, octal,
-    owners::{self, Owners},
-};
 use crate::{
-    dialects::opensandbox::ask::{Ask, Front},
+    dialects::opensandbox::{
+        ask::Ask,
+        files::{self, EntryInfo, Owners, Permissions, Removed},
+    },
     http::{ApiResult, JsonBody, JsonList},
 };
 
 /// Files that one search finds.
 const MAX_FOUND: u32 = 10_000;
-/// Files that are looked at at the same time.
-const MAX_AT_ONCE: usize = 32;
-/// Longest file whose content is replaced in parts.
-const MAX_EDITED_BYTES: u64 = 32 * 1024 * 1024;
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Permission {
-    pub(super) mode: Option<u32>,
-    pub(super) owner: Option<String>,
-    pub(super) group: Option<String>,
-}
+/// Entries of one directory.
+const MAX_LISTED: u32 = 10_000;
+const DEFAULT_DEPTH: u64 = 1;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,157 +38,104 @@ pub(super) struct Replacement {
     new: String,
 }
 
-pub(super) fn shape(entry: &FileEntry, owners: &Owners) -> Value {
-    let kind = match entry.kind {
-        FileKind::File => "file",
-        FileKind::Directory => "directory",
-        FileKind::Symlink => "symlink",
-        FileKind::Fifo | FileKind::Socket | FileKind::Device => "other",
-    };
-    let changed_at = Timestamp::from_millisecond(entry.modified_at_ms).unwrap_or_default();
-    json!({
-        "path": entry.path,
-        "type": kind,
-        "size": entry.size,
-        "mode": digits(entry.mode),
-        "owner": owners.user(entry.uid),
-        "group": owners.group(entry.gid),
-        "modified_at": changed_at,
-        // Not every file system knows better.
-        "created_at": changed_at,
-    })
-}
-
-pub(super) async fn info(State(front): State<Front>, ask: Ask) -> ApiResult<Json<Value>> {
+pub(super) async fn info(ask: Ask) -> ApiResult<Json<BTreeMap<String, EntryInfo>>> {
     let paths = ask.query().only(&["path"])?.several("path")?;
-    ask.awake().await?;
-    let owners = Owners::of(&front, &ask).await;
-    let mut found = Map::new();
-    for path in paths {
-        let entry = front.engine().stat(ask.who(), &ask.which, path, true).await?;
-        let mut shown = shape(&entry, &owners);
-        shown["path"] = json!(path);
-        found.insert(path.to_owned(), shown);
+    let sandbox = ask.awake().await?;
+    let owners = Owners::read(sandbox).await;
+    let mut found = BTreeMap::new();
+    for path in paths.into_iter().map(str::to_owned) {
+        let entry = sandbox.engine.stat(sandbox.who, sandbox.which, &path, true).await?;
+        let entry = FileEntry { path: path.clone(), ..entry };
+        found.insert(path, EntryInfo::of(entry, &owners));
     }
-    Ok(Json(Value::Object(found)))
+    Ok(Json(found))
 }
 
-/// Files, not directories. What is not there is as good as deleted.
-pub(super) async fn delete(State(front): State<Front>, ask: Ask) -> ApiResult<()> {
+pub(super) async fn delete(ask: Ask) -> ApiResult<()> {
     let paths = ask.query().only(&["path"])?.several("path")?;
-    ask.awake().await?;
-    for path in &paths {
-        match front.engine().stat(ask.who(), &ask.which, path, false).await {
-            Ok(entry) if entry.kind == FileKind::Directory => {
-                return Err(Error::invalid(format!("{path} is a directory"))
-                    .about(Thing::File, *path)
-                    .with_hint("Delete it with DELETE /directories.")
-                    .into());
-            }
-            Ok(_) => front.engine().remove_path(ask.who(), &ask.which, path, false).await?,
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+    Ok(files::remove(ask.awake().await?, &paths, Removed::Files).await?)
 }
 
-pub(super) async fn search(State(front): State<Front>, ask: Ask) -> ApiResult<Json<Value>> {
+pub(super) async fn search(ask: Ask) -> ApiResult<Json<Vec<EntryInfo>>> {
     let query = ask.query().only(&["path", "pattern"])?;
-    let (root, pattern) = (query.required("path")?, query.one("pattern")?.unwrap_or("*"));
-    ask.awake().await?;
-    // A pattern without a directory is looked for in all of them.
-    let pattern = match pattern.contains('/') {
-        true => pattern.trim_start_matches('/').to_owned(),
-        false => format!("**/{pattern}"),
-    };
-    let found = front.engine().glob(ask.who(), &ask.which, root, &pattern, MAX_FOUND).await?;
-    let owners = Owners::of(&front, &ask).await;
-    let (engine, who, which) = (front.engine(), ask.who(), &ask.which);
-    let looked = stream::iter(found.paths).map(|path| async move {
-        // What went away meanwhile is not found.
-        engine.stat(who, which, &path, false).await.ok()
-    });
-    let entries: Vec<_> = looked.buffered(MAX_AT_ONCE).collect().await;
-    let files = entries.iter().flatten().filter(|entry| entry.kind != FileKind::Directory);
-    Ok(Json(Value::Array(files.map(|entry| shape(entry, &owners)).collect())))
+    let (root, pattern) = (query.required("path")?, query.one("pattern")?.filter(|text| !text.is_empty()));
+    let (found, _) = files::search(ask.awake().await?, root, pattern.unwrap_or("*"), MAX_FOUND).await?;
+    Ok(Json(found))
 }
 
-pub(super) async fn rename(
-    State(front): State<Front>,
-    ask: Ask,
-    JsonList(renamings): JsonList<Renaming>,
-) -> ApiResult<()> {
-    ask.awake().await?;
+pub(super) async fn rename(ask: Ask, JsonList(renamings): JsonList<Renaming>) -> ApiResult<()> {
+    let sandbox = ask.awake().await?;
     for Renaming { src, dest } in renamings {
-        front.engine().rename_path(ask.who(), &ask.which, &src, &dest, false).await?;
+        sandbox.engine.rename_path(sandbox.who, sandbox.which, &src, &dest, false).await?;
     }
     Ok(())
 }
 
 pub(super) async fn permissions(
-    State(front): State<Front>,
     ask: Ask,
-    JsonBody(asked): JsonBody<BTreeMap<String, Permission>>,
+    JsonBody(asked): JsonBody<BTreeMap<String, Permissions>>,
 ) -> ApiResult<()> {
-    // All are read before one is changed.
-    let asked: Vec<_> = asked
-        .into_iter()
-        .map(|(path, permission)| Ok((path, permission.mode.map(octal).transpose()?, permission)))
-        .collect::<Result<_>>()?;
-    ask.awake().await?;
-    for (path, mode, Permission { owner, group, .. }) in asked {
-        if let Some(mode) = mode {
-            front.engine().chmod(ask.who(), &ask.which, &path, mode, false).await?;
-        }
-        owners::give(&front, &ask, &path, owner.as_deref(), group.as_deref()).await?;
-    }
-    Ok(())
+    Ok(files::set_permissions(ask.awake().await?, asked).await?)
 }
 
-/// Replaces every occurrence. All files are read before one is written.
 pub(super) async fn replace(
-    State(front): State<Front>,
     ask: Ask,
     JsonBody(asked): JsonBody<BTreeMap<String, Replacement>>,
 ) -> ApiResult<Response> {
     let is_verbose = ask.query().only(&["verbose"])?.flag("verbose")?;
-    ask.awake().await?;
-    let mut edited = Vec::new();
-    for (path, Replacement { old, new }) in asked {
-        if old.is_empty() {
-            let error = Error::invalid(format!("{path}: the text to replace is empty"));
-            return Err(error.about(Thing::File, path).into());
-        }
-        let (mode, text) = read(&front, &ask, &path).await?;
-        let n = text.matches(&old).count();
-        edited.push((path, mode, n, (n > 0).then(|| text.replace(&old, &new))));
+    let asked: Vec<_> = asked
+        .into_iter()
+        .map(|(path, Replacement { old, new })| files::Replacement { path, old, new })
+        .collect();
+    let counts = files::replace(ask.awake().await?, &asked).await?;
+    if !is_verbose {
+        return Ok(().into_response());
     }
-    let mut counts = Map::new();
-    for (path, mode, n, text) in edited {
-        if let Some(text) = text {
-            let options = WriteOptions { permissions: Some(mode), ..WriteOptions::default() };
-            let bytes = stream::iter([Ok(text.into())]).boxed();
-            front.engine().write_file(ask.who(), &ask.which, &path, options, bytes).await?;
-        }
-        counts.insert(path, json!({ "replacedCount": n }));
-    }
-    Ok(if is_verbose { Json(Value::Object(counts)).into_response() } else { ().into_response() })
+    let told = asked.into_iter().zip(counts).map(|(one, n)| (one.path, json!({ "replacedCount": n })));
+    Ok(Json(Value::Object(told.collect())).into_response())
 }
 
-async fn read(front: &Front, ask: &Ask, path: &str) -> Result<(u32, String)> {
-    let wrong = |message: String| Error::invalid(message).about(Thing::File, path);
-    let most = MAX_EDITED_BYTES + 1;
-    let (entry, mut bytes) = front.engine().read_file(ask.who(), &ask.which, path, 0, Some(most)).await?;
-    let mut all = Vec::new();
-    while let Some(piece) = bytes.next().await {
-        all.extend_from_slice(&piece?);
+pub(super) async fn create_directories(
+    ask: Ask,
+    JsonBody(asked): JsonBody<BTreeMap<String, Permissions>>,
+) -> ApiResult<()> {
+    Ok(files::create_directories(ask.awake().await?, asked).await?)
+}
+
+pub(super) async fn delete_directories(ask: Ask) -> ApiResult<()> {
+    let paths = ask.query().only(&["path"])?.several("path")?;
+    Ok(files::remove(ask.awake().await?, &paths, Removed::Directories).await?)
+}
+
+pub(super) async fn list(ask: Ask) -> ApiResult<Json<Vec<EntryInfo>>> {
+    let query = ask.query().only(&["path", "depth"])?;
+    let (path, depth) = (query.required("path")?, query.number("depth")?.unwrap_or(DEFAULT_DEPTH));
+    if depth == 0 {
+        return Err(Error::invalid("depth 0: the directory itself has depth 0, its entries have 1").into());
     }
-    if all.len() as u64 > MAX_EDITED_BYTES {
-        return Err(wrong(format!(
-            "{path} has more than {MAX_EDITED_BYTES} bytes, which is the limit for this"
-        )));
+    let sandbox = ask.awake().await?;
+    let found = sandbox.engine.list(sandbox.who, sandbox.which, path, depth > 1, MAX_LISTED).await?;
+    let owners = Owners::read(sandbox).await;
+    let root = path.trim_end_matches('/');
+    let entries = found.entries.into_iter().filter(|entry| depth_below(root, &entry.path) <= depth);
+    Ok(Json(entries.map(|entry| EntryInfo::of(entry, &owners)).collect()))
+}
+
+/// How many names a path has beneath a directory.
+fn depth_below(root: &str, path: &str) -> u64 {
+    let rest = path.strip_prefix(root).unwrap_or(path);
+    rest.split('/').filter(|name| !name.is_empty()).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::depth_below;
+
+    #[test]
+    fn depths_are_counted_from_the_directory() {
+        assert_eq!(
+            (depth_below("/a", "/a/b"), depth_below("/a", "/a/b/c"), depth_below("", "/a")),
+            (1, 2, 1)
+        );
     }
-    let text = String::from_utf8(all).map_err(|_binary| wrong(format!("{path} is not text in UTF-8")))?;
-    Ok((entry.mode, text))
 }

@@ -5,10 +5,7 @@
 
 use axum::{
     Extension, Json,
-    extract::{
-        State,
-        ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
-    },
+    extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
     http::StatusCode,
     response::{IntoResponse, Response},
 };
@@ -19,12 +16,13 @@ use sandbox::{Error, ErrorKind, ExecId, ExecSpec, Result, TerminalSize, Thing};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    commands::{self, Words},
-    environment, exec_id,
-};
+use super::environment;
 use crate::{
-    dialects::opensandbox::ask::{Ask, Front},
+    dialects::opensandbox::{
+        ask::Ask,
+        commands::{self, exec_id},
+        handle::SandboxHandle,
+    },
     http::{ApiResult, OptionalJson, StreamLease, StreamPlace},
 };
 
@@ -63,12 +61,11 @@ enum Control {
 }
 
 pub(super) async fn create(
-    State(front): State<Front>,
     ask: Ask,
     OptionalJson(asked): OptionalJson<NewTerminal>,
 ) -> ApiResult<(StatusCode, Json<Value>)> {
-    ask.awake().await?;
-    let mut env = environment::with_stored(&front, &ask, Default::default()).await?;
+    let sandbox = ask.awake().await?;
+    let mut env = environment::with_stored(sandbox, Default::default()).await?;
     env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
     let spec = ExecSpec {
         env,
@@ -79,13 +76,14 @@ pub(super) async fn create(
     // The first shell that there is replaces the one that looks for it.
     let line = asked.command.filter(|line| !line.trim().is_empty());
     let line = line.unwrap_or_else(|| "exec \"$(command -v bash || command -v sh)\" -l".to_owned());
-    let exec = commands::start(&front, &ask, Words::Line(line), spec).await?;
+    let exec = commands::start_line(sandbox, line, spec).await?;
     Ok((StatusCode::CREATED, Json(json!({ "session_id": exec.id }))))
 }
 
-pub(super) async fn status(State(front): State<Front>, ask: Ask) -> ApiResult<Json<Value>> {
-    let exec = terminal(&front, &ask).await?;
-    let mut entries = front.engine().exec_entries(ask.who(), &ask.which, &exec.id, 1, Follow::No).await?;
+pub(super) async fn status(ask: Ask) -> ApiResult<Json<Value>> {
+    let exec = terminal(&ask).await?;
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    let mut entries = engine.exec_entries(who, which, &exec.id, 1, Follow::No).await?;
     let mut offset = 0;
     while let Some(entry) = entries.next().await {
         offset += entry?.output().map_or(0, |(_, bytes)| bytes.len() as u64);
@@ -93,15 +91,13 @@ pub(super) async fn status(State(front): State<Front>, ask: Ask) -> ApiResult<Js
     Ok(Json(json!({ "session_id": exec.id, "running": exec.outcome.is_none(), "output_offset": offset })))
 }
 
-pub(super) async fn delete(State(front): State<Front>, ask: Ask) -> ApiResult<()> {
-    let exec = terminal(&front, &ask).await?;
-    commands::end(&front, &ask, &exec.id).await?;
-    Ok(())
+pub(super) async fn delete(ask: Ask) -> ApiResult<()> {
+    super::commands::end_if_running(&ask, &terminal(&ask).await?.id).await
 }
 
-async fn terminal(front: &Front, ask: &Ask) -> Result<ExecView> {
-    let text = ask.caller.parameter("exec");
-    let exec = front.engine().exec_view(ask.who(), &ask.which, &exec_id(text)?).await?;
+async fn terminal(ask: &Ask) -> Result<ExecView> {
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    let exec = engine.exec_view(who, which, &exec_id(ask.caller.parameter("exec"))?).await?;
     match exec.terminal {
         true => Ok(exec),
         false => Err(Error::no_such(Thing::Exec, exec.id.as_str())),
@@ -109,7 +105,6 @@ async fn terminal(front: &Front, ask: &Ask) -> Result<ExecView> {
 }
 
 pub(super) async fn attach(
-    State(front): State<Front>,
     ask: Ask,
     lease: Option<Extension<StreamLease>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -121,7 +116,7 @@ pub(super) async fn attach(
             .into());
     }
     let since = query.number("since")?;
-    let exec = terminal(&front, &ask).await?;
+    let exec = terminal(&ask).await?;
     let upgrade = upgrade.map_err(|refused| Error::invalid(refused.body_text()))?;
     let lease = lease.map(|Extension(lease)| lease);
     let place = match lease.as_ref().map(StreamLease::take) {
@@ -130,11 +125,12 @@ pub(super) async fn attach(
         None => None,
     };
     let key_ended = lease.map_or_else(|| std::future::pending().boxed(), |lease| lease.ended());
-    let entries = front.engine().exec_entries(ask.who(), &ask.which, &exec.id, 1, Follow::Yes).await?;
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    let entries = engine.exec_entries(who, which, &exec.id, 1, Follow::Yes).await?;
     let attached = Attached {
-        engine: front.engine().clone(),
-        who: ask.who().clone(),
-        which: ask.which.clone(),
+        engine: engine.clone(),
+        who: who.clone(),
+        which: which.clone(),
         exec: exec.id,
         n_skipped: since.unwrap_or(0),
         replayed_to: since.map_or(0, |_| exec.last_entry),

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{Json, extract::State, response::Response};
+use axum::{Json, response::Response};
 use engine::ContextSpec;
 use sandbox::{CellSpec, ContextName, Error, ExecSpec, Language, Result, Thing};
 use serde::Deserialize;
@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 
 use super::follow::{self, Kind};
 use crate::{
-    dialects::opensandbox::ask::{Ask, Front, shown},
+    dialects::opensandbox::{
+        ask::Ask,
+        handle::{SandboxHandle, shown},
+    },
     http::{ApiResult, JsonBody, OptionalJson},
 };
 
@@ -37,30 +40,25 @@ pub(super) struct SessionCommand {
 }
 
 pub(super) async fn create(
-    State(front): State<Front>,
     ask: Ask,
     OptionalJson(asked): OptionalJson<NewSession>,
 ) -> ApiResult<Json<Value>> {
-    ask.awake().await?;
+    let sandbox = ask.awake().await?;
     // Unique, not secret: only those who may use the sandbox can use the name.
     let name = format!("{PREFIX}{:016x}", RandomState::new().hash_one(std::process::id()));
     let spec = ContextSpec {
         name: Some(name.parse().map_err(Error::from)?),
         language: Language::Bash,
-        env: super::environment::with_stored(&front, &ask, Default::default()).await?,
+        env: super::environment::with_stored(sandbox, Default::default()).await?,
         cwd: asked.cwd.filter(|cwd| !cwd.is_empty()),
         user: None,
     };
-    let made = front.engine().create_context(ask.who(), &ask.which, spec).await?;
+    let made = sandbox.engine.create_context(sandbox.who, sandbox.which, spec).await?;
     Ok(Json(json!({ "session_id": made.context.name })))
 }
 
-pub(super) async fn run(
-    State(front): State<Front>,
-    ask: Ask,
-    JsonBody(asked): JsonBody<SessionCommand>,
-) -> ApiResult<Response> {
-    let context = session(&front, &ask).await?;
+pub(super) async fn run(ask: Ask, JsonBody(asked): JsonBody<SessionCommand>) -> ApiResult<Response> {
+    let context = session(&ask).await?;
     if asked.command.trim().is_empty() {
         return Err(Error::invalid("the command is empty").into());
     }
@@ -74,24 +72,26 @@ pub(super) async fn run(
         ..ExecSpec::default()
     };
     spec.check().map_err(Error::from)?;
-    let exec = front.engine().exec(ask.who(), &ask.which, spec).await?;
-    Ok(follow::follow(front.engine(), ask.who(), &exec, Kind::Command).await?)
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    let exec = engine.exec(who, which, spec).await?;
+    Ok(follow::follow(engine, who, &exec, Kind::Command).await?)
 }
 
-pub(super) async fn delete(State(front): State<Front>, ask: Ask) -> ApiResult<()> {
-    let context = session(&front, &ask).await?;
-    front.engine().remove_context(ask.who(), &ask.which, &context).await?;
+pub(super) async fn delete(ask: Ask) -> ApiResult<()> {
+    let context = session(&ask).await?;
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    engine.remove_context(who, which, &context).await?;
     Ok(())
 }
 
 /// A session that exists: code in a context that does not would make it.
-async fn session(front: &Front, ask: &Ask) -> Result<ContextName> {
+async fn session(ask: &Ask) -> Result<ContextName> {
     let text = ask.caller.parameter("session");
     let none =
         || Error::not_found(format!("no session {:?}", shown(text))).about(Thing::Context, shown(text));
     let name: ContextName = text.parse().map_err(|_malformed| none())?;
-    ask.awake().await?;
-    let known = front.engine().contexts(ask.who(), &ask.which).await?;
+    let SandboxHandle { engine, who, which } = ask.awake().await?;
+    let known = engine.contexts(who, which).await?;
     let is_known = text.starts_with(PREFIX) && known.iter().any(|context| context.name == name.as_str());
     is_known.then_some(name).ok_or_else(none)
 }

@@ -3,7 +3,7 @@
 use axum::{
     body::Body,
     extract::{
-        Multipart, State,
+        Multipart,
         multipart::{Field, MultipartError, MultipartRejection},
     },
     http::{
@@ -13,15 +13,18 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use engine::{ByteStream, WriteOptions};
+use engine::ByteStream;
 use futures_util::{StreamExt, stream};
-use sandbox::{Error, ErrorKind, FileKind, Result, Thing, WriteMode};
+use sandbox::{Error, ErrorKind, FileKind, Result, Thing};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::{octal, owners};
 use crate::{
-    dialects::opensandbox::ask::{Ask, Front},
+    dialects::opensandbox::{
+        ask::Ask,
+        files::{self, Permissions},
+        handle::SandboxHandle,
+    },
     http::ApiResult,
     links::{FilePart as Part, Version},
 };
@@ -41,13 +44,9 @@ struct Metadata {
 }
 
 /// Pairs of parts: what a file is to be, and its bytes.
-pub(super) async fn upload(
-    State(front): State<Front>,
-    ask: Ask,
-    form: Result<Multipart, MultipartRejection>,
-) -> ApiResult<()> {
+pub(super) async fn upload(ask: Ask, form: Result<Multipart, MultipartRejection>) -> ApiResult<()> {
     let mut form = form.map_err(|refused| Error::invalid(refused.body_text()))?;
-    ask.awake().await?;
+    let sandbox = ask.awake().await?;
     let mut described = None;
     while let Some(field) = form.next_field().await.map_err(broken)? {
         match field.name() {
@@ -56,7 +55,7 @@ pub(super) async fn upload(
                 let Some(metadata) = described.take() else {
                     return Err(Error::invalid("a file came before its metadata").into());
                 };
-                write(&front, &ask, metadata, field).await?;
+                write(sandbox, metadata, field).await?;
             }
             _ => return Err(Error::invalid("a part is neither metadata nor file").into()),
         }
@@ -80,11 +79,9 @@ async fn metadata(mut field: Field<'_>) -> Result<Metadata> {
     serde_json::from_slice(&text).map_err(|error| Error::invalid(format!("invalid metadata: {error}")))
 }
 
-/// The old file stays until all of the new one is there.
-async fn write(front: &Front, ask: &Ask, metadata: Metadata, mut field: Field<'_>) -> Result<()> {
+async fn write(sandbox: SandboxHandle<'_>, metadata: Metadata, mut field: Field<'_>) -> Result<()> {
     let Metadata { path, mode, owner, group } = metadata;
-    let permissions = mode.map(octal).transpose()?;
-    let options = WriteOptions { mode: WriteMode::Replace, permissions, parents: true };
+    let permissions = Permissions { mode, owner, group };
     let (sender, receiver) = mpsc::channel(QUEUED_PIECES);
     let bytes: ByteStream =
         stream::unfold(receiver, |mut pieces| async { pieces.recv().await.map(|piece| (piece, pieces)) })
@@ -103,14 +100,7 @@ async fn write(front: &Front, ask: &Ask, metadata: Metadata, mut field: Field<'_
             }
         }
     };
-    let (written, ()) =
-        tokio::join!(front.engine().write_file(ask.who(), &ask.which, &path, options, bytes), pump);
-    written?;
-    if let Some(mode) = permissions {
-        // A file that was there keeps its own otherwise.
-        front.engine().chmod(ask.who(), &ask.which, &path, mode, false).await?;
-    }
-    owners::give(front, ask, &path, owner.as_deref(), group.as_deref()).await
+    tokio::join!(files::write(sandbox, &path, &permissions, bytes), pump).0
 }
 
 fn broken(error: MultipartError) -> Error {
@@ -121,21 +111,17 @@ fn broken(error: MultipartError) -> Error {
 }
 
 /// A file, a range of its bytes, or some of its lines.
-pub(super) async fn download(
-    State(front): State<Front>,
-    ask: Ask,
-    headers: HeaderMap,
-) -> ApiResult<Response> {
+pub(super) async fn download(ask: Ask, headers: HeaderMap) -> ApiResult<Response> {
     let query = ask.query().only(&["path", "offset", "limit"])?;
     let (path, offset, limit) = (query.required("path")?, query.number("offset")?, query.number("limit")?);
-    ask.awake().await?;
-    let entry = front.engine().stat(ask.who(), &ask.which, path, true).await?;
+    let SandboxHandle { engine, who, which } = ask.awake().await?;
+    let entry = engine.stat(who, which, path, true).await?;
     if entry.kind == FileKind::Directory {
         return Err(Error::invalid(format!("{path} is a directory")).about(Thing::File, path).into());
     }
     if offset.is_some() || limit.is_some() {
         let first = offset.unwrap_or(1).max(1) - 1;
-        let (_, bytes) = front.engine().read_file(ask.who(), &ask.which, path, 0, None).await?;
+        let (_, bytes) = engine.read_file(who, which, path, 0, None).await?;
         let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8")];
         return Ok(
             (headers, Body::from_stream(lines(bytes, first, limit.unwrap_or(u64::MAX)))).into_response()
@@ -150,7 +136,7 @@ pub(super) async fn download(
         Part::Whole => (0, None),
         Part::Piece { start, length } => (start, Some(length)),
     };
-    let (entry, bytes) = front.engine().read_file(ask.who(), &ask.which, path, start, length).await?;
+    let (entry, bytes) = engine.read_file(who, which, path, start, length).await?;
     let mut response = Body::from_stream(bytes).into_response();
     let answer = response.headers_mut();
     answer.insert(CONTENT_TYPE, axum::http::HeaderValue::from_static("application/octet-stream"));
@@ -174,7 +160,7 @@ fn lines(bytes: ByteStream, skipped: u64, n: u64) -> ByteStream {
                 Ok(piece) => piece,
                 Err(error) => return Some((Err(error), (bytes, end))),
             };
-            let kept = wanted(&piece, &mut line, skipped, end);
+            let kept = within(&piece, &mut line, skipped, end);
             if !kept.is_empty() {
                 return Some((Ok(kept), (bytes, line)));
             }
@@ -185,7 +171,7 @@ fn lines(bytes: ByteStream, skipped: u64, n: u64) -> ByteStream {
 }
 
 /// The part of a piece that belongs to the lines from `first` to `end`; `line` is the one it begins in.
-fn wanted(piece: &Bytes, line: &mut u64, first: u64, end: u64) -> Bytes {
+fn within(piece: &Bytes, line: &mut u64, first: u64, end: u64) -> Bytes {
     let (mut from, mut at) = (if *line >= first { Some(0) } else { None }, 0);
     for text in piece.split_inclusive(|byte| *byte == b'\n') {
         at += text.len();

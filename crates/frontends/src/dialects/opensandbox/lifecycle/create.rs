@@ -3,35 +3,24 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{Extension, Json, extract::State, http::StatusCode};
-use engine::{Principal, Progress};
-use sandbox::{
-    Error, ErrorKind, ImageRef, InitSpec, Lifetime, MountSource, MountSpec, OnExpiry, PullPolicy, Result,
-    RootfsSpec, SandboxSpec,
-};
+use engine::Principal;
+use sandbox::{Error, ErrorKind, MountSource, MountSpec, Result, RootfsSpec};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{
-    resources::{self, Platform},
-    view,
-};
 use crate::{
     dialects::opensandbox::{
-        ask::{Caller, Front, shown},
+        ask::{Caller, Front},
+        create::{Creation, SandboxRequest},
         egress::NetworkPolicy,
+        handle::shown,
+        resources, view,
     },
     http::{ApiResult, JsonBody},
-    images::{Password, Registry, reference},
+    images::{Password, Registry},
     links::BaseUrl,
     mcp::{Call, Failure, Surface, create::mounts},
 };
-
-/// Its image with interpreters stands for the programs of this machine, which has them or not.
-const INTERPRETERS: &str = "opensandbox/code-interpreter";
-/// Programs that only the image above has. They start a server that code does not need here.
-const OF_INTERPRETERS: &str = "/opt/";
-/// Longest value of a label.
-const MAX_STORED_BYTES: usize = 1024;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -65,11 +54,18 @@ struct Image {
     auth: Option<Auth>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Auth {
     username: Option<String>,
     password: Option<Password>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Platform {
+    os: String,
+    arch: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -116,8 +112,9 @@ pub(super) async fn create(
 ) -> ApiResult<(StatusCode, Json<Value>)> {
     caller.query.only(&[])?;
     let who = caller.who;
-    let mut spec = spec(&asked, &who)?;
-    if let Some(id) = &asked.snapshot_id {
+    let snapshot = asked.snapshot_id.clone();
+    let Creation { mut spec, pull } = creation(asked, &who)?;
+    if let Some(id) = snapshot {
         let snapshot = front.engine().snapshot(&who, &id.parse()?).await?;
         spec.labels.insert(view::SNAPSHOT.to_owned(), snapshot.id.to_string());
         spec.rootfs = Some(RootfsSpec::Snapshot { snapshot: snapshot.digest });
@@ -127,98 +124,44 @@ pub(super) async fn create(
         let call = Call::alone(front.mcp.clone(), surface, who.clone(), base.map(|base| base.0));
         mounts::allow(&call, &mut spec.mounts).await.map_err(refused)?;
     }
-    if let Some(Image { uri, auth: Some(auth) }) = asked.image {
-        pull(&front, &who, &uri, auth, &mut spec).await?;
-    }
-    // In a task of its own: a client that goes away leaves a whole sandbox or none.
-    let engine = front.engine().clone();
-    let making = tokio::spawn(async move { engine.create_sandbox(&who, spec).await });
-    let view = making.await.map_err(|error| {
-        Error::new(ErrorKind::Internal, "creating the sandbox stopped unexpectedly").with_source(error)
-    })??;
-    Ok((StatusCode::ACCEPTED, Json(view::of(&view))))
+    let made = Creation { spec, pull }.make(front.engine(), &who).await?;
+    Ok((StatusCode::ACCEPTED, Json(super::shape(&made))))
 }
 
-/// The image, got with credentials that belong into no record.
-async fn pull(front: &Front, who: &Principal, uri: &str, auth: Auth, spec: &mut SandboxSpec) -> Result<()> {
-    let registry = Registry { username: auth.username, password: auth.password, ..Registry::default() };
-    let options = registry.options()?;
-    if spec.image.is_host() {
-        return Ok(());
-    }
-    let reference = reference(uri)?;
-    if front.engine().image(who, &reference.to_string()).await.is_err() {
-        front.engine().pull_image(who, &reference, options, Progress::none()).await?;
-    }
-    spec.pull = PullPolicy::IfMissing;
-    Ok(())
-}
-
-fn spec(asked: &NewSandbox, who: &Principal) -> Result<SandboxSpec> {
-    refuse_unsupported(asked)?;
-    let metadata = asked.metadata.clone().unwrap_or_default();
-    view::check_keys(metadata.keys())?;
-    let mut labels = metadata;
-    let is_stand_in = asked.image.as_ref().is_some_and(|image| stands_in(&image.uri));
-    let image = match &asked.image {
-        Some(image) if is_stand_in => {
-            labels.insert(view::IMAGE.to_owned(), image.uri.clone());
-            ImageRef::host()
-        }
-        Some(image) => image.uri.parse()?,
-        None => ImageRef::host(),
-    };
-    let init = asked.entrypoint.as_deref().and_then(|entrypoint| init(entrypoint, is_stand_in));
-    if let Some(entrypoint) = asked.entrypoint.as_ref().filter(|_| init.is_none()) {
-        labels.insert(view::ENTRYPOINT.to_owned(), stored("entrypoint", &json!(entrypoint))?);
-    }
-    if let Some(extensions) = asked.extensions.as_ref().filter(|map| !map.is_empty()) {
-        labels.insert(view::EXTENSIONS.to_owned(), stored("extensions", &json!(extensions))?);
-    }
+fn creation(asked: NewSandbox, who: &Principal) -> Result<Creation> {
+    refuse_unsupported(&asked)?;
     if let Some(requests) = &asked.resource_requests {
         resources::limits(requests)?;
     }
-    Ok(SandboxSpec {
-        namespace: who.home_namespace(),
+    let mounts = asked.volumes.iter().flatten().map(mount).collect::<Result<_>>()?;
+    let (image, auth) = asked.image.map_or((None, None), |image| (Some(image.uri), image.auth));
+    let Auth { username, password } = auth.unwrap_or_default();
+    let request = SandboxRequest {
         image,
-        init,
-        limits: resources::limits(&asked.resource_limits.clone().unwrap_or_default())?,
-        env: asked.env.clone().unwrap_or_default(),
-        mounts: asked.volumes.iter().flatten().map(mount).collect::<Result<_>>()?,
-        labels,
-        lifetime: Lifetime {
-            ttl: asked.timeout.map(Duration::from_secs),
-            idle: None,
-            on_expiry: OnExpiry::Remove,
-        },
-        ..SandboxSpec::default()
-    })
-}
-
-/// What is kept as a label, which has little room.
-fn stored(field: &str, value: &Value) -> Result<String> {
-    let text = value.to_string();
-    if text.len() > MAX_STORED_BYTES {
-        let message = format!("{field} has {} bytes as JSON; the limit is {MAX_STORED_BYTES}", text.len());
-        return Err(Error::invalid(message));
-    }
-    Ok(text)
+        registry: Registry { username, password, ..Registry::default() },
+        entrypoint: asked.entrypoint,
+        ttl: asked.timeout.map(Duration::from_secs),
+        resources: asked.resource_limits.unwrap_or_default(),
+        env: asked.env.unwrap_or_default(),
+        metadata: asked.metadata.unwrap_or_default(),
+        extensions: asked.extensions.unwrap_or_default(),
+        network_policy: asked.network_policy,
+    };
+    let mut creation = request.creation(who.home_namespace())?;
+    creation.spec.mounts = mounts;
+    Ok(creation)
 }
 
 fn refuse_unsupported(asked: &NewSandbox) -> Result<()> {
-    let pool = asked.extensions.iter().flatten().any(|(key, _)| key == "poolRef");
-    if pool || asked.template_id.is_some() {
-        let what = if pool { "pools" } else { "templates" };
-        return Err(super::no_such(what, "Create the sandbox from an image or a snapshot."));
+    if asked.template_id.is_some() {
+        return Err(super::no_such("templates", "Create the sandbox from an image or a snapshot."));
     }
-    if asked.image.is_some() == asked.snapshot_id.is_some() {
+    let is_pooled = asked.extensions.as_ref().is_some_and(|map| map.contains_key("poolRef"));
+    if !is_pooled && asked.image.is_some() == asked.snapshot_id.is_some() {
         return Err(Error::invalid("give either image or snapshotId"));
     }
-    if let Some(policy) = &asked.network_policy {
-        policy.check()?;
-    }
-    if let Some(platform) = &asked.platform {
-        platform.check()?;
+    if let Some(Platform { os, arch }) = &asked.platform {
+        view::check_platform(os, arch)?;
     }
     for (field, is_asked) in [
         ("lifecycle", asked.lifecycle.as_ref().is_some_and(|hooks| !hooks.is_null())),
@@ -232,23 +175,6 @@ fn refuse_unsupported(asked: &NewSandbox) -> Result<()> {
     Ok(())
 }
 
-fn stands_in(image: &str) -> bool {
-    let name = image.split([':', '@']).next().unwrap_or(image);
-    name == INTERPRETERS || name == format!("docker.io/{INTERPRETERS}")
-}
-
-/// The program beside the others; none where it would do nothing.
-fn init(entrypoint: &[String], is_stand_in: bool) -> Option<InitSpec> {
-    let (path, args) = entrypoint.split_first()?;
-    let is_idle = entrypoint == view::DEFAULT_ENTRYPOINT;
-    let is_missing = is_stand_in && path.starts_with(OF_INTERPRETERS);
-    (!is_idle && !is_missing).then(|| InitSpec {
-        path: path.clone(),
-        args: args.to_vec(),
-        env: BTreeMap::new(),
-    })
-}
-
 fn mount(volume: &Volume) -> Result<MountSpec> {
     let name = shown(&volume.name);
     let source = match (&volume.host, &volume.pvc) {
@@ -257,7 +183,7 @@ fn mount(volume: &Volume) -> Result<MountSpec> {
                 Some(below) => format!("{}/{}", path.trim_end_matches('/'), below.trim_start_matches('/')),
                 None => path.clone(),
             };
-            MountSource::Bind { host_path: path.into(), allowed: None }
+            MountSource::Bind { host_path: path.into(), no_links: false, allowed: None }
         }
         (None, Some(claim)) => {
             let has_more =
@@ -294,11 +220,14 @@ fn refused(failure: Failure) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use sandbox::{OnExpiry, SandboxSpec};
+    use serde_json::json;
+
     use super::*;
 
     fn asked(value: Value) -> Result<SandboxSpec> {
         let asked = serde_json::from_value(value).map_err(|error| Error::invalid(error.to_string()))?;
-        spec(&asked, &Principal::developer("dev"))
+        creation(asked, &Principal::developer("dev")).map(|creation| creation.spec)
     }
 
     #[test]
@@ -312,19 +241,6 @@ mod tests {
         assert_eq!((spec.image.as_str(), spec.init), ("python:3.12", None));
         assert_eq!(spec.lifetime.ttl, Some(Duration::from_secs(600)));
         assert_eq!((spec.lifetime.on_expiry, spec.labels["team"].as_str()), (OnExpiry::Remove, "x"));
-    }
-
-    #[test]
-    fn their_interpreters_are_this_machines() {
-        let spec = |image: &str, entrypoint: &str| {
-            asked(json!({ "image": { "uri": image }, "entrypoint": [entrypoint] })).unwrap()
-        };
-        let stand_in =
-            spec("opensandbox/code-interpreter:v1.0.2", "/opt/code-interpreter/code-interpreter.sh");
-        assert!(stand_in.image.is_host() && stand_in.init.is_none());
-        assert!(spec("opensandbox/code-interpreter", "sleep").init.is_some());
-        let other = spec("evil/opensandbox/code-interpreter", "/opt/x");
-        assert!(!other.image.is_host() && other.init.is_some());
     }
 
     #[test]

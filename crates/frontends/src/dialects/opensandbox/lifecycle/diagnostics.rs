@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use axum::{
     Json,
-    extract::State,
     response::{IntoResponse, Response},
 };
 use engine::{ExecView, Follow};
@@ -13,7 +12,10 @@ use sandbox::{Error, Result, Thing};
 use serde_json::json;
 
 use crate::{
-    dialects::opensandbox::ask::{Ask, Front, shown},
+    dialects::opensandbox::{
+        ask::Ask,
+        handle::{SandboxHandle, shown},
+    },
     http::ApiResult,
 };
 
@@ -23,7 +25,7 @@ const MAX_EXECS: usize = 100;
 /// The latest events.
 const MAX_EVENTS: usize = 200;
 
-pub(super) async fn diagnostics(State(front): State<Front>, ask: Ask) -> ApiResult<Response> {
+pub(super) async fn diagnostics(ask: Ask) -> ApiResult<Response> {
     let kind = ask.caller.parameter("kind");
     if !KINDS.contains(&kind) {
         let message = format!("no diagnostics {:?}", shown(kind));
@@ -34,7 +36,7 @@ pub(super) async fn diagnostics(State(front): State<Front>, ask: Ask) -> ApiResu
     }
     // What the text may be narrowed to in OpenSandbox; here it is short anyway.
     let query = ask.query().only(&["scope", "tail", "since", "limit", "event_limit"])?;
-    let text = text(&front, &ask, kind).await?;
+    let text = text(ask.sandbox(), kind).await?;
     Ok(match query.one("scope")? {
         None => text.into_response(),
         Some(scope) => Json(json!({
@@ -51,27 +53,24 @@ pub(super) async fn diagnostics(State(front): State<Front>, ask: Ask) -> ApiResu
     })
 }
 
-async fn text(front: &Front, ask: &Ask, kind: &str) -> Result<String> {
+async fn text(sandbox: SandboxHandle<'_>, kind: &str) -> Result<String> {
     match kind {
-        "logs" => logs(front, ask).await,
-        "events" => events(front, ask).await,
-        "inspect" => inspect(ask).await,
-        _ => Ok(format!(
-            "{}\n\n{}\n{}",
-            inspect(ask).await?,
-            events(front, ask).await?,
-            logs(front, ask).await?
-        )),
+        "logs" => logs(sandbox).await,
+        "events" => events(sandbox).await,
+        "inspect" => inspect(sandbox).await,
+        _ => {
+            Ok(format!("{}\n\n{}\n{}", inspect(sandbox).await?, events(sandbox).await?, logs(sandbox).await?))
+        }
     }
 }
 
-async fn inspect(ask: &Ask) -> Result<String> {
-    Ok(serde_json::to_string_pretty(&super::view::of(&ask.view().await?)).unwrap_or_default())
+async fn inspect(sandbox: SandboxHandle<'_>) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&super::shape(&sandbox.view().await?)).unwrap_or_default())
 }
 
 /// The latest commands, and how they ended. Their output is at `/command/{id}/logs`.
-async fn logs(front: &Front, ask: &Ask) -> Result<String> {
-    let execs = front.engine().execs(ask.who(), &ask.which).await?;
+async fn logs(sandbox: SandboxHandle<'_>) -> Result<String> {
+    let execs = sandbox.engine.execs(sandbox.who, sandbox.which).await?;
     Ok(execs.iter().rev().take(MAX_EXECS).rev().map(line).collect())
 }
 
@@ -80,9 +79,9 @@ fn line(exec: &ExecView) -> String {
     format!("{} {} {how}: {}\n", exec.created_at, exec.id, shown(&exec.command.join(" ")))
 }
 
-async fn events(front: &Front, ask: &Ask) -> Result<String> {
-    let id = ask.view().await?.id;
-    let mut events = front.engine().events(ask.who(), Some(1), Follow::No).await?;
+async fn events(sandbox: SandboxHandle<'_>) -> Result<String> {
+    let id = sandbox.view().await?.id;
+    let mut events = sandbox.engine.events(sandbox.who, Some(1), Follow::No).await?;
     let mut lines = std::collections::VecDeque::new();
     while let Some(event) = events.next().await {
         let event = event?;

@@ -2,32 +2,39 @@
 
 mod create;
 mod diagnostics;
-mod endpoints;
 mod list;
-mod resources;
 mod snapshots;
-mod view;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     extract::State,
     http::StatusCode,
     routing::{any, get, patch, post},
 };
-use engine::Force;
+use engine::{Force, SandboxView};
 use jiff::Timestamp;
-use sandbox::{Error, ErrorKind, Lifetime, SandboxState, Thing};
+use sandbox::{Error, ErrorKind, Result, SandboxState};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(super) use self::endpoints::OWN_PORTS;
 use super::{
     ask::{Ask, Caller, Front},
+    create::renew as renew_sandbox,
     egress,
+    endpoint::Endpoint,
+    handle::SandboxHandle,
+    view::{self, Description, PLATFORM},
 };
-use crate::http::{ApiResult, JsonBody};
+use crate::{
+    http::{ApiResult, JsonBody},
+    links::BaseUrl,
+};
+
+/// How long a token for a port holds where nobody says otherwise. Clients keep it as long as they run and never ask
+/// again; the engine bounds it, and it ends with the sandbox and with the key that asked.
+const TOKEN_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 pub(super) fn routes() -> Router<Front> {
     Router::new()
@@ -38,7 +45,7 @@ pub(super) fn routes() -> Router<Front> {
         .route("/sandboxes/{sandbox}/resume", post(resume))
         .route("/sandboxes/{sandbox}/renew-expiration", post(renew))
         .route("/sandboxes/{sandbox}/snapshots", post(snapshots::create))
-        .route("/sandboxes/{sandbox}/endpoints/{port}", get(endpoints::endpoint))
+        .route("/sandboxes/{sandbox}/endpoints/{port}", get(endpoint))
         .route("/sandboxes/{sandbox}/diagnostics/{kind}", get(diagnostics::diagnostics))
         .route("/snapshots", get(snapshots::list))
         .route("/snapshots/{snapshot}", get(snapshots::inspect).delete(snapshots::delete))
@@ -50,34 +57,66 @@ pub(super) fn routes() -> Router<Front> {
         .merge(egress::lifecycle_routes())
 }
 
-async fn inspect(ask: Ask) -> ApiResult<Json<Value>> {
-    Ok(Json(view::of(&ask.view().await?)))
+/// A sandbox in the words of this API.
+fn shape(view: &SandboxView) -> Value {
+    let told = Description::of(view);
+    let mut shown = json!({
+        "id": told.id,
+        "status": {
+            "state": told.state,
+            "reason": told.reason,
+            "message": told.message,
+            "lastTransitionAt": told.changed_at,
+        },
+        "entrypoint": told.entrypoint,
+        "platform": PLATFORM,
+        "metadata": told.metadata,
+        "createdAt": told.created_at,
+    });
+    match told.snapshot {
+        Some(snapshot) => shown["snapshotId"] = json!(snapshot),
+        None => shown["image"] = json!({ "uri": told.image }),
+    }
+    if let Some(extensions) = told.extensions {
+        shown["extensions"] = json!(extensions);
+    }
+    if let Some(at) = told.expires_at {
+        shown["expiresAt"] = json!(at);
+    }
+    shown
 }
 
-async fn kill(State(front): State<Front>, ask: Ask) -> ApiResult<StatusCode> {
-    front.engine().remove_sandbox(ask.who(), &ask.which, Force::Yes).await?;
+async fn inspect(ask: Ask) -> ApiResult<Json<Value>> {
+    Ok(Json(shape(&ask.view().await?)))
+}
+
+async fn kill(ask: Ask) -> ApiResult<StatusCode> {
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    engine.remove_sandbox(who, which, Force::Yes).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// A merge patch: null removes.
 async fn relabel(
-    State(front): State<Front>,
     ask: Ask,
     JsonBody(changes): JsonBody<BTreeMap<String, Option<String>>>,
 ) -> ApiResult<Json<Value>> {
     view::check_keys(changes.keys())?;
-    Ok(Json(view::of(&front.engine().relabel_sandbox(ask.who(), &ask.which, changes).await?)))
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    Ok(Json(shape(&engine.relabel_sandbox(who, which, changes).await?)))
 }
 
-async fn pause(State(front): State<Front>, ask: Ask) -> ApiResult<StatusCode> {
-    front.engine().pause_sandbox(ask.who(), &ask.which).await?;
+async fn pause(ask: Ask) -> ApiResult<StatusCode> {
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    engine.pause_sandbox(who, which).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
-async fn resume(State(front): State<Front>, ask: Ask) -> ApiResult<StatusCode> {
+async fn resume(ask: Ask) -> ApiResult<StatusCode> {
+    let SandboxHandle { engine, who, which } = ask.sandbox();
     match ask.view().await?.state {
-        SandboxState::Stopped => drop(front.engine().start_sandbox(ask.who(), &ask.which).await?),
-        _ => drop(front.engine().resume_sandbox(ask.who(), &ask.which).await?),
+        SandboxState::Stopped => drop(engine.start_sandbox(who, which).await?),
+        _ => drop(engine.resume_sandbox(who, which).await?),
     }
     Ok(StatusCode::ACCEPTED)
 }
@@ -88,25 +127,37 @@ struct Renewal {
     expires_at: Timestamp,
 }
 
-async fn renew(
+async fn renew(ask: Ask, JsonBody(asked): JsonBody<Renewal>) -> ApiResult<Json<Value>> {
+    let view = renew_sandbox(ask.sandbox(), until("expiresAt", asked.expires_at)?).await?;
+    Ok(Json(json!({ "expiresAt": view.expires_at })))
+}
+
+async fn endpoint(
     State(front): State<Front>,
     ask: Ask,
-    JsonBody(asked): JsonBody<Renewal>,
+    base: Option<Extension<BaseUrl>>,
 ) -> ApiResult<Json<Value>> {
-    let view = ask.view().await?;
-    if view.expires_at.is_none() {
-        let message = format!("sandbox {} has no expiry that could be renewed", view.id);
-        return Err(Error::new(ErrorKind::WrongState, message)
-            .about(Thing::Sandbox, view.id.as_str())
-            .into());
-    }
-    let ttl = Duration::try_from(asked.expires_at.duration_since(Timestamp::now())).unwrap_or_default();
-    if ttl.is_zero() {
-        return Err(Error::invalid(format!("expiresAt {} is not in the future", asked.expires_at)).into());
-    }
-    let lifetime = Lifetime { ttl: Some(ttl), ..view.lifetime };
-    let view = front.engine().renew_sandbox(ask.who(), &ask.which, lifetime).await?;
-    Ok(Json(json!({ "expiresAt": view.expires_at })))
+    let query = ask.query().only(&["use_server_proxy", "expires"])?;
+    // Both ways lead through the daemon: nothing of a sandbox is on the network.
+    query.flag("use_server_proxy")?;
+    let port = ask.caller.port()?;
+    let ttl = match query.number("expires")? {
+        Some(second) => {
+            let at = i64::try_from(second).ok().and_then(|second| Timestamp::from_second(second).ok());
+            until("expires", at.unwrap_or(Timestamp::MAX))?
+        }
+        None => TOKEN_TTL,
+    };
+    let links = front.mcp.links().of(ask.who(), base.as_deref());
+    let Endpoint { address, header: (name, token) } =
+        Endpoint::of(&links, &ask.view().await?.id, port, Some(ttl))?;
+    Ok(Json(json!({ "endpoint": address, "headers": { name: token } })))
+}
+
+/// How long it is until then.
+fn until(field: &str, at: Timestamp) -> Result<Duration> {
+    let span = Duration::try_from(at.duration_since(Timestamp::now())).ok().filter(|span| !span.is_zero());
+    span.ok_or_else(|| Error::invalid(format!("{field} {at} is not in the future")))
 }
 
 async fn no_pools(_: Caller) -> ApiResult<()> {

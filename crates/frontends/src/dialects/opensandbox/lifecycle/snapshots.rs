@@ -11,9 +11,12 @@ use sandbox::{Error, Result, Thing};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::list::Page;
+use super::list::{answer, page_of};
 use crate::{
-    dialects::opensandbox::ask::{Ask, Caller, Front, shown},
+    dialects::opensandbox::{
+        ask::{Ask, Caller, Front},
+        handle::shown,
+    },
     http::{ApiResult, OptionalJson},
 };
 
@@ -44,7 +47,7 @@ pub(super) async fn create(
 
 pub(super) async fn list(State(front): State<Front>, caller: Caller) -> ApiResult<Json<Value>> {
     let query = caller.query.only(&["sandboxId", "name", "state", "page", "pageSize"])?;
-    let page = Page::of(query)?;
+    let page = page_of(query)?;
     let (source, name) = (query.one("sandboxId")?, query.one("name")?);
     let states: Vec<_> = query.all("state").collect();
     let mut found = front.engine().snapshots(&caller.who, None).await?;
@@ -53,7 +56,8 @@ pub(super) async fn list(State(front): State<Front>, caller: Caller) -> ApiResul
             && name.is_none_or(|name| one.name.as_ref().is_some_and(|own| own.as_str() == name))
             && (states.is_empty() || states.iter().any(|state| state.eq_ignore_ascii_case(STATE)))
     });
-    Ok(Json(page.answer(found, shape)))
+    found.reverse();
+    Ok(Json(answer(page, found, shape)))
 }
 
 pub(super) async fn inspect(State(front): State<Front>, caller: Caller) -> ApiResult<Json<Value>> {

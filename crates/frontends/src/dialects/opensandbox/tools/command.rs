@@ -1,9 +1,7 @@
 //! `command_run` and `command_interrupt`.
 
-use std::time::Duration;
-
-use engine::{Entry, EntryBody, ExecView, RunEnd, RunOptions, SignalScope};
-use sandbox::{Error, ErrorKind, ExecId, ExecOutcome, ExecSpec, KillReason, NotStarted};
+use engine::{Entry, EntryBody, ExecView, RunEnd, RunOptions};
+use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, KillReason, NotStarted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,18 +12,16 @@ use super::{
     target::Target,
     words,
 };
-use crate::mcp::{Answer, Call, Failure, Followed, Nullable, ToolResult, while_running};
+use crate::{
+    dialects::opensandbox::{
+        commands::{end, exec_id, start_line},
+        handle::now_ms,
+    },
+    mcp::{Answer, Call, Failure, Followed, Nullable, ToolResult, while_running},
+};
 
 /// What their clients expect a failed command to be called.
 const COMMAND_ERROR: &str = "CommandExecError";
-const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
-/// Between the two, as theirs.
-const END_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a killed command may take to end.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
-const BASH: &str = "/bin/bash";
-const SHELL: &str = "/bin/sh";
 const HOW_TO_SEE_ALL: &str = "Some output is missing: redirect it to a file and read that with file_read.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -76,17 +72,11 @@ struct Logs {
 pub(super) async fn run(call: Call, arguments: RunArguments) -> ToolResult<Execution> {
     let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
     let engine = call.engine();
-    engine.ensure_running(&call.who, &target.which).await.map_err(words::failure)?;
     let limit = (!arguments.background).then(|| call.settings.default_timeout());
-    let shell = shell_of(&call, &target).await;
-    let spec = ExecSpec {
-        cwd: arguments.working_directory.map(|path| target.absolute(&path)),
-        timeout: limit,
-        ..ExecSpec::argv([&shell, "-c", &arguments.command])
-    };
+    let spec = ExecSpec { cwd: arguments.working_directory, timeout: limit, ..ExecSpec::default() };
     let asked_at = now_ms();
-    let started = engine.exec_ensuring_running(&call.who, &target.which, spec).await;
-    let (exec, _) = started.map_err(words::failure)?;
+    let started = start_line(target.sandbox(&call), arguments.command, spec).await;
+    let exec = started.map_err(words::failure)?;
     if arguments.background {
         return Ok(Answer::new(launched(exec, asked_at)));
     }
@@ -104,15 +94,6 @@ pub(super) async fn run(call: Call, arguments: RunArguments) -> ToolResult<Execu
     }
 }
 
-/// The sandbox's own shell, or else bash, or else sh.
-async fn shell_of(call: &Call, target: &Target) -> String {
-    if let Some(shell) = &target.view.plan.shell {
-        return shell.clone();
-    }
-    let has_bash = call.engine().stat(&call.who, &target.which, BASH, true).await.is_ok();
-    if has_bash { BASH } else { SHELL }.to_owned()
-}
-
 /// A command that runs on.
 fn launched(exec: ExecView, asked_at: i64) -> Execution {
     let timestamp = now_ms();
@@ -126,10 +107,6 @@ fn launched(exec: ExecView, asked_at: i64) -> Execution {
         exit_code: Nullable(None),
         logs: Logs::default(),
     }
-}
-
-fn now_ms() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
 }
 
 /// What a command printed so far.
@@ -229,30 +206,10 @@ pub(super) struct InterruptArguments {
 
 pub(super) async fn interrupt(call: Call, arguments: InterruptArguments) -> ToolResult<Done> {
     let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
-    let exec: ExecId = arguments.execution_id.parse().map_err(|error: sandbox::InvalidId| {
-        words::failure(Error::from(error).with_hint("Use the id that command_run returned."))
-    })?;
-    end(&call, &target, &exec).await.map_err(words::failure)?;
+    let ended = match exec_id(&arguments.execution_id) {
+        Ok(id) => end(target.sandbox(&call), &id).await,
+        Err(error) => Err(error),
+    };
+    ended.map_err(words::failure)?;
     Ok(done("interrupted"))
-}
-
-async fn end(call: &Call, target: &Target, exec: &ExecId) -> sandbox::Result<()> {
-    let (engine, who, which) = (call.engine(), &call.who, &target.which);
-    engine.exec_signal(who, which, exec, SIGTERM, SignalScope::Group).await?;
-    if engine.wait_exec(who, which, exec, Some(END_PATIENCE)).await?.outcome.is_some() {
-        return Ok(());
-    }
-    match engine.exec_signal(who, which, exec, SIGKILL, SignalScope::Group).await {
-        // It ended between the two.
-        Err(error) if error.kind() == ErrorKind::WrongState => {}
-        sent => sent?,
-    }
-    let view = engine.wait_exec(who, which, exec, Some(KILL_PATIENCE)).await?;
-    match view.outcome {
-        Some(_) => Ok(()),
-        None => {
-            Err(Error::new(ErrorKind::TimedOut, format!("command {exec} was killed and has not ended yet"))
-                .with_next(sandbox::Next::Retry))
-        }
-    }
 }

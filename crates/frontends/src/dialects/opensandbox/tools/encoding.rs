@@ -3,6 +3,7 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 
 use crate::{
+    dialects::opensandbox::handle::shown,
     mcp::{Failure, from_base64},
     output::{from_character_border, until_character_border},
 };
@@ -27,11 +28,8 @@ impl Encoding {
             "ascii" | "usascii" => Ok(Self::Ascii),
             "latin1" | "iso88591" => Ok(Self::Latin1),
             "base64" => Ok(Self::Base64),
-            _ => {
-                let shown: String = name.chars().take(64).collect();
-                Err(Failure::invalid(format!("encoding: {shown:?} is not known"))
-                    .with_hint("Use utf-8, ascii, latin-1, or base64 for bytes that are no text."))
-            }
+            _ => Err(Failure::invalid(format!("encoding: {:?} is not known", shown(name)))
+                .with_hint("Use utf-8, ascii, latin-1, or base64 for bytes that are no text.")),
         }
     }
 

@@ -1,26 +1,28 @@
-//! `file_read`, `file_write`, `file_delete`.
+//! The tools for files: `file_…`.
 
-use engine::WriteOptions;
-use sandbox::{Error, ErrorKind, FileKind, WriteMode};
+use sandbox::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
     MAX_ANSWER_BYTES, MAX_ENTRIES,
     encoding::{Encoding, utf8},
-    owners::Ownership,
     sandboxes::{Done, Inside, done},
     target::Target,
     words,
 };
 use crate::{
+    dialects::opensandbox::{
+        files::{self, EntryInfo, Permissions, Removed, Replacement},
+        handle::{SandboxHandle, shown},
+    },
     links::FilePart,
-    mcp::{Answer, Call, Failure, ToolResult, once, read_up_to},
+    mcp::{Answer, Call, Failure, ToolResult, once},
     output::until_character_border,
 };
 
-/// All permission bits.
-const MAX_MODE: u32 = 0o7777;
+/// Most entries that a search answers: they take about as much as the longest text.
+const MAX_FOUND: u32 = 100;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ReadArguments {
@@ -42,15 +44,15 @@ pub(super) struct Contents {
 pub(super) async fn read(call: Call, arguments: ReadArguments) -> ToolResult<Contents> {
     let encoding = Encoding::named(&arguments.encoding)?;
     let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
-    let path = target.absolute(&arguments.path);
+    let (sandbox, path) = (target.sandbox(&call), arguments.path);
     let piece = match &arguments.range_header {
-        Some(range) => Some(piece(&call, &target, &path, range).await?),
+        Some(range) => Some(piece(sandbox, &path, range).await?),
         None => None,
     };
     // A caller who says how much it wants gets that much.
     let most = call.max_bytes(None).min(if piece.is_some() { usize::MAX } else { MAX_ANSWER_BYTES });
     let (offset, length) = piece.unwrap_or((0, most));
-    let found = read_up_to(&call, &target.which, &path, offset, length.min(most)).await;
+    let found = sandbox.read(&path, offset, length.min(most)).await;
     let (entry, bytes, is_cut) = found.map_err(words::failure)?;
     let is_short = is_cut && length >= most;
     // Where we cut, the next part begins with a whole character.
@@ -67,13 +69,14 @@ pub(super) async fn read(call: Call, arguments: ReadArguments) -> ToolResult<Con
             entry.size
         )
     });
-    Ok(Answer::new(Contents { path: arguments.path, content }).warn_all(rest))
+    Ok(Answer::new(Contents { path, content }).warn_all(rest))
 }
 
 /// Where a range begins, and how long it is.
-async fn piece(call: &Call, target: &Target, path: &str, range: &str) -> Result<(u64, usize), Failure> {
-    let entry = call.engine().stat(&call.who, &target.which, path, true).await.map_err(words::failure)?;
-    let shown: String = range.chars().take(64).collect();
+async fn piece(sandbox: SandboxHandle<'_>, path: &str, range: &str) -> Result<(u64, usize), Failure> {
+    let SandboxHandle { engine, who, which } = sandbox;
+    let entry = engine.stat(who, which, path, true).await.map_err(words::failure)?;
+    let shown = shown(range);
     match FilePart::parse(range, entry.size) {
         Some(FilePart::Piece { start, length }) => Ok((start, usize::try_from(length).unwrap_or(usize::MAX))),
         Some(FilePart::Nothing | FilePart::Whole) => {
@@ -102,116 +105,170 @@ pub(super) struct WriteArguments {
     group: Option<String>,
 }
 
-pub(super) fn usual_mode() -> u32 {
+fn usual_mode() -> u32 {
     755
 }
 
 pub(super) async fn write(call: Call, arguments: WriteArguments) -> ToolResult<Done> {
-    let permissions = octal(arguments.mode)?;
-    let bytes = Encoding::named(&arguments.encoding)?.encode(arguments.content)?;
-    let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
-    let path = target.absolute(&arguments.path);
-    let (owner, group) = (arguments.owner.as_deref(), arguments.group.as_deref());
-    let ownership = Ownership::find(&call, &target, owner, group).await?;
-    let options = WriteOptions { mode: WriteMode::Replace, permissions: Some(permissions), parents: true };
-    let (engine, which) = (call.engine(), &target.which);
-    engine.write_file(&call.who, which, &path, options, once(bytes)).await.map_err(words::failure)?;
-    // A file that was there before has kept its own.
-    engine.chmod(&call.who, which, &path, permissions, false).await.map_err(words::failure)?;
-    ownership.apply(&call, &target, &path).await?;
+    let WriteArguments { inside, path, content, encoding, mode, owner, group } = arguments;
+    let bytes = once(Encoding::named(&encoding)?.encode(content)?);
+    let target = Target::find(&call, &inside.sandbox_id).await?;
+    let permissions = Permissions { mode: Some(mode), owner, group };
+    files::write(target.sandbox(&call), &path, &permissions, bytes).await.map_err(words::failure)?;
     Ok(done("written"))
-}
-
-/// 755 stands for rwxr-xr-x, as people write it.
-pub(super) fn octal(mode: u32) -> Result<u32, Failure> {
-    let bits = u32::from_str_radix(&mode.to_string(), 8).ok();
-    bits.filter(|bits| *bits <= MAX_MODE).ok_or_else(|| {
-        Failure::invalid(format!("mode: {mode} are not permission bits"))
-            .with_hint("Write octal digits as a number, such as 755 or 644.")
-    })
-}
-
-/// The other way round.
-pub(super) fn digits(mode: u32) -> u32 {
-    format!("{mode:o}").parse().unwrap_or_default()
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct PathsArguments {
     #[serde(flatten)]
-    pub(super) inside: Inside,
-    pub(super) paths: Vec<String>,
+    inside: Inside,
+    paths: Vec<String>,
 }
 
 pub(super) async fn delete(call: Call, arguments: PathsArguments) -> ToolResult<Done> {
-    remove(&call, &arguments, Removed::Files).await?;
+    remove(call, arguments, Removed::Files).await
+}
+
+async fn remove(call: Call, arguments: PathsArguments, what: Removed) -> ToolResult<Done> {
+    few("paths", arguments.paths.len())?;
+    let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
+    files::remove(target.sandbox(&call), &arguments.paths, what).await.map_err(words::failure)?;
     Ok(done("deleted"))
 }
 
-/// What a tool removes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Removed {
-    Files,
-    Directories,
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct SearchArguments {
+    #[serde(flatten)]
+    inside: Inside,
+    path: String,
+    pattern: String,
 }
 
-/// Removes all or, where one of them is something else, none.
-pub(super) async fn remove(call: &Call, arguments: &PathsArguments, what: Removed) -> Result<(), Failure> {
-    few("paths", arguments.paths.len())?;
-    let target = Target::find(call, &arguments.inside.sandbox_id).await?;
-    let (engine, who, which) = (call.engine(), &call.who, &target.which);
-    let mut present = Vec::new();
-    for path in arguments.paths.iter().map(|path| target.absolute(path)) {
-        match engine.stat(who, which, &path, false).await {
-            Ok(entry) => {
-                refuse_other(&path, entry.kind, what)?;
-                present.push(path);
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(words::failure(error)),
-        }
-    }
-    for path in present {
-        match engine.remove_path(who, which, &path, what == Removed::Directories).await {
-            // One of them was below another.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            removed => removed.map_err(words::failure)?,
-        }
-    }
-    Ok(())
+pub(super) async fn search(call: Call, arguments: SearchArguments) -> ToolResult<Vec<EntryInfo>> {
+    let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
+    let found = files::search(target.sandbox(&call), &arguments.path, &arguments.pattern, MAX_FOUND).await;
+    let (entries, has_more) = found.map_err(words::failure)?;
+    let more = has_more.then(|| {
+        format!(
+            "There are more than these {}: search a directory further down, or give a narrower pattern.",
+            entries.len()
+        )
+    });
+    Ok(Answer::new(entries).warn_all(more))
 }
 
-fn refuse_other(path: &str, kind: FileKind, what: Removed) -> Result<(), Failure> {
-    let (is, tool) = match (what, kind == FileKind::Directory) {
-        (Removed::Files, true) => ("a directory", "file_delete_directories"),
-        (Removed::Directories, false) => ("not a directory", "file_delete"),
-        _ => return Ok(()),
-    };
-    let error = Error::new(ErrorKind::WrongState, format!("{path} is {is}; nothing was deleted"));
-    Err(words::failure(error.with_hint(format!("Call {tool} for it."))))
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct DirectoriesArguments {
+    #[serde(flatten)]
+    inside: Inside,
+    entries: Vec<DirectoryEntry>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct DirectoryEntry {
+    path: String,
+    /// Octal digits
+    #[serde(default = "usual_mode")]
+    mode: u32,
+    owner: Option<String>,
+    group: Option<String>,
+}
+
+pub(super) async fn create_directories(call: Call, arguments: DirectoriesArguments) -> ToolResult<Done> {
+    few("entries", arguments.entries.len())?;
+    let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
+    let entries = arguments.entries.into_iter().map(|entry| {
+        let DirectoryEntry { path, mode, owner, group } = entry;
+        (path, Permissions { mode: Some(mode), owner, group })
+    });
+    files::create_directories(target.sandbox(&call), entries).await.map_err(words::failure)?;
+    Ok(done("created"))
+}
+
+pub(super) async fn delete_directories(call: Call, arguments: PathsArguments) -> ToolResult<Done> {
+    remove(call, arguments, Removed::Directories).await
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct MoveArguments {
+    #[serde(flatten)]
+    inside: Inside,
+    entries: Vec<MoveEntry>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct MoveEntry {
+    source: String,
+    destination: String,
+}
+
+pub(super) async fn move_all(call: Call, arguments: MoveArguments) -> ToolResult<Done> {
+    few("entries", arguments.entries.len())?;
+    let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
+    let SandboxHandle { engine, who, which } = target.sandbox(&call);
+    for (index, MoveEntry { source, destination }) in arguments.entries.iter().enumerate() {
+        let moved = engine.rename_path(who, which, source, destination, false).await;
+        moved.map_err(|error| not_moved(error, index, destination))?;
+    }
+    Ok(done("moved"))
+}
+
+/// Says what was moved before, because that stays moved.
+fn not_moved(error: Error, n_moved: usize, to: &str) -> Failure {
+    let is_taken = error.kind() == ErrorKind::AlreadyExists;
+    let mut failure = words::failure(error);
+    if n_moved > 0 {
+        failure.message = format!("{} (the first {n_moved} entries were moved)", failure.message);
+    }
+    match is_taken {
+        true => failure.with_hint(format!("Delete {to} first, or choose another destination.")),
+        false => failure,
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct ReplaceArguments {
+    #[serde(flatten)]
+    inside: Inside,
+    entries: Vec<ReplaceEntry>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct ReplaceEntry {
+    path: String,
+    old_content: String,
+    new_content: String,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(super) struct Replaced {
+    path: String,
+    replaced_count: usize,
+}
+
+pub(super) async fn replace(call: Call, arguments: ReplaceArguments) -> ToolResult<Vec<Replaced>> {
+    few("entries", arguments.entries.len())?;
+    let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
+    let entries = arguments.entries.into_iter();
+    let asked: Vec<_> = entries
+        .map(|ReplaceEntry { path, old_content: old, new_content: new }| Replacement { path, old, new })
+        .collect();
+    let counts = files::replace(target.sandbox(&call), &asked).await.map_err(words::failure)?;
+    let replaced: Vec<_> = asked
+        .into_iter()
+        .zip(counts)
+        .map(|(one, replaced_count)| Replaced { path: one.path, replaced_count })
+        .collect();
+    let absent = replaced.iter().filter(|one| one.replaced_count == 0);
+    let warnings: Vec<_> = absent.map(|one| format!("old_content does not occur in {}.", one.path)).collect();
+    Ok(Answer::new(replaced).warn_all(warnings))
 }
 
 /// Refuses lists that are too long.
-pub(super) fn few(what: &str, n: usize) -> Result<(), Failure> {
+fn few(what: &str, n: usize) -> Result<(), Failure> {
     if n <= MAX_ENTRIES {
         return Ok(());
     }
     Err(Failure::invalid(format!("{what} has {n} entries; the limit is {MAX_ENTRIES}"))
         .with_hint("Make several calls."))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modes_are_octal_digits() {
-        for (mode, bits) in [(755, 0o755), (0, 0), (7777, 0o7777), (644, 0o644)] {
-            assert_eq!(octal(mode).unwrap(), bits);
-            assert_eq!(digits(bits), mode);
-        }
-        for wrong in [800, 99, 10_000, u32::MAX] {
-            assert_eq!(octal(wrong).unwrap_err().code, "invalid_request", "{wrong}");
-        }
-    }
 }

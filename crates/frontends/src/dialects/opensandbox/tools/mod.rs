@@ -5,18 +5,12 @@
 
 mod command;
 mod create;
-mod directories;
 mod encoding;
-mod endpoint;
 mod files;
 mod form;
 mod info;
 mod logs;
-mod metrics;
-mod owners;
-mod replace;
 mod sandboxes;
-mod search;
 mod target;
 mod words;
 
@@ -51,7 +45,7 @@ pub(super) fn surface() -> Arc<Surface> {
         "Get endpoint",
         "Get an address for a port inside a sandbox: send the headers with every request to it.",
         Hints::SETS,
-        endpoint::get,
+        sandboxes::get_endpoint,
     ));
     Arc::new(Surface::new(manner, Box::new(form::Plain), all))
 }
@@ -78,7 +72,7 @@ fn of_sandboxes() -> Vec<Tool> {
             "List sandboxes, newest first; filter by state (Running, Paused, …) and metadata.";
         "sandbox_renew", "Renew sandbox", SETS, sandboxes::renew:
             "Set when a sandbox expires: timeout_seconds from now.";
-        "sandbox_get_metrics", "Get metrics", FOLLOWS, metrics::get:
+        "sandbox_get_metrics", "Get metrics", FOLLOWS, sandboxes::get_metrics:
             "Get the processor and memory use of a sandbox; null where unknown.";
         "sandbox_healthcheck", "Check health", READS, sandboxes::healthcheck:
             "Check whether a sandbox runs and answers.";
@@ -98,15 +92,15 @@ fn of_files() -> Vec<Tool> {
             "Write a text file in a sandbox, with missing directories. It replaces what was there.";
         "file_delete", "Delete files", DESTROYS, files::delete:
             "Delete files in a sandbox. Files that do not exist count as deleted.";
-        "file_search", "Search files", READS, search::search:
+        "file_search", "Search files", READS, files::search:
             "Find files below a directory by a glob: \"*.py\" at any depth, \"src/**/*.py\" by directory.";
-        "file_create_directories", "Create directories", SETS, directories::create:
+        "file_create_directories", "Create directories", SETS, files::create_directories:
             "Create directories in a sandbox, with missing parents.";
-        "file_delete_directories", "Delete directories", DESTROYS, directories::delete:
+        "file_delete_directories", "Delete directories", DESTROYS, files::delete_directories:
             "Delete directories in a sandbox with all that is in them.";
-        "file_move", "Move files", DESTROYS_MORE, directories::move_all:
+        "file_move", "Move files", DESTROYS_MORE, files::move_all:
             "Move or rename files and directories in a sandbox. What exists at a destination is not replaced.";
-        "file_replace_contents", "Replace in files", DESTROYS_MORE, replace::replace:
+        "file_replace_contents", "Replace in files", DESTROYS_MORE, files::replace:
             "Replace every occurrence of a text in files of a sandbox, and return how many there were.";
     }
 }

@@ -1,22 +1,29 @@
-//! `sandbox_connect`, `sandbox_kill`, `sandbox_get_info`, `sandbox_list`, `sandbox_renew`, `sandbox_healthcheck`.
+//! The tools for sandboxes that exist: `sandbox_…`.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use engine::{Force, SandboxFilter, SandboxView};
-use sandbox::{Error, ErrorKind, Label, Lifetime, SandboxState};
+use sandbox::{Error, ErrorKind, Label, SandboxState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    create::lifetime,
-    info::{SandboxInfo, words_of},
+    create::seconds,
+    info::SandboxInfo,
     target::{Target, namespace},
     words,
 };
-use crate::mcp::{Answer, Call, Failure, ToolResult};
+use crate::{
+    dialects::opensandbox::{
+        create, endpoint,
+        handle::{SandboxHandle, shown},
+        metrics::{MEASURED_OVER, Reading, measure},
+        page::{Page, Pagination},
+        view,
+    },
+    mcp::{Answer, Call, Failure, Nullable, ToolResult},
+};
 
-const DEFAULT_PAGE_SIZE: usize = 20;
-const MAX_PAGE_SIZE: usize = 200;
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -95,7 +102,7 @@ pub(super) async fn connect(call: Call, arguments: ConnectArguments) -> ToolResu
 
 /// Makes a sandbox run, whatever it does now.
 async fn usable(call: &Call, target: &Target, patience: Duration) -> sandbox::Result<SandboxView> {
-    let (engine, who, which) = (call.engine(), &call.who, &target.which);
+    let SandboxHandle { engine, who, which } = target.sandbox(call);
     engine.ensure_running(who, which).await?;
     match engine.sandbox(who, which).await?.state {
         SandboxState::Paused => engine.resume_sandbox(who, which).await,
@@ -133,9 +140,9 @@ struct Filter {
     /// All of these
     metadata: Option<BTreeMap<String, String>>,
     #[schemars(range(min = 1))]
-    page: Option<usize>,
+    page: Option<u64>,
     #[schemars(range(min = 1, max = 200))]
-    page_size: Option<usize>,
+    page_size: Option<u64>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -144,50 +151,27 @@ pub(super) struct Listed {
     pagination: Pagination,
 }
 
-#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
-struct Pagination {
-    page: usize,
-    page_size: usize,
-    total_items: usize,
-    total_pages: usize,
-    has_next_page: bool,
-}
-
 pub(super) async fn list(call: Call, arguments: ListArguments) -> ToolResult<Listed> {
     call.progress.tell(0.1, Some(1.0), "Listing sandboxes").await;
     let filter = arguments.filter.unwrap_or_default();
+    let page = Page::new(filter.page, filter.page_size).map_err(words::failure)?;
     let asked = SandboxFilter {
         namespace: Some(namespace(&call)),
         states: states(filter.states.as_deref().unwrap_or_default())?,
         labels: labels(filter.metadata.as_ref())?,
         name_contains: None,
     };
-    let mut views = call.engine().sandboxes(&call.who, &asked).await.map_err(words::failure)?;
-    views.sort_by(|one, other| (other.created_at, &other.id).cmp(&(one.created_at, &one.id)));
-    let page_size = filter.page_size.unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE);
-    let pagination = Pagination::of(filter.page.unwrap_or(1).max(1), page_size, views.len());
-    let skipped = (pagination.page - 1).saturating_mul(page_size);
-    let sandbox_infos = views.iter().skip(skipped).take(page_size).map(SandboxInfo::of).collect();
+    let found = view::list(call.engine(), &call.who, &asked).await.map_err(words::failure)?;
+    let (views, pagination) = page.cut(found);
     call.progress.tell(1.0, Some(1.0), "Done").await;
-    Ok(Answer::new(Listed { sandbox_infos, pagination }))
+    Ok(Answer::new(Listed { sandbox_infos: views.iter().map(SandboxInfo::of).collect(), pagination }))
 }
 
-impl Pagination {
-    fn of(page: usize, page_size: usize, total_items: usize) -> Self {
-        let total_pages = total_items.div_ceil(page_size);
-        Self { page, page_size, total_items, total_pages, has_next_page: page < total_pages }
-    }
-}
-
-/// Their words for states, in any case.
 fn states(names: &[String]) -> Result<Vec<SandboxState>, Failure> {
-    let known = || SandboxState::ALL.into_iter().map(|state| (words_of(state).0, state));
     let state_of = |name: &String| {
-        let found = known().find(|(word, _)| word.eq_ignore_ascii_case(name));
-        found.map(|(_, state)| state).ok_or_else(|| {
-            let shown: String = name.chars().take(64).collect();
-            let words: Vec<_> = known().map(|(word, _)| word).collect();
-            Failure::invalid(format!("filter.states: {shown:?} is not a state"))
+        view::state_named(name).ok_or_else(|| {
+            let words = SandboxState::ALL.map(view::state);
+            Failure::invalid(format!("filter.states: {:?} is not a state", shown(name)))
                 .with_hint(format!("The states are {}.", words.join(", ")))
         })
     };
@@ -212,18 +196,11 @@ pub(super) struct Renewed {
 }
 
 pub(super) async fn renew(call: Call, arguments: RenewArguments) -> ToolResult<Renewed> {
-    let ttl = lifetime(arguments.timeout_seconds)?;
+    let ttl = seconds(arguments.timeout_seconds)?;
     let target = Target::find(&call, &arguments.sandbox_id).await?;
-    let lifetime = Lifetime { ttl: Some(ttl), ..target.view.lifetime };
-    let renewed = call.engine().renew_sandbox(&call.who, &target.which, lifetime).await;
-    let view = renewed.map_err(words::failure)?;
-    let expires_at = view.expires_at.ok_or_else(|| {
-        let message = format!("sandbox {} does not run, so its time does not either", view.id);
-        words::failure(
-            Error::new(ErrorKind::WrongState, message).with_next(sandbox::Next::Start(arguments.sandbox_id)),
-        )
-    })?;
-    Ok(Answer::new(Renewed { expires_at: expires_at.to_string() }))
+    let view = create::renew(target.sandbox(&call), ttl).await.map_err(words::failure)?;
+    let expires_at = view.expires_at.map(|at| at.to_string()).unwrap_or_default();
+    Ok(Answer::new(Renewed { expires_at }))
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -240,22 +217,60 @@ pub(super) async fn healthcheck(call: Call, arguments: Inside) -> ToolResult<Hea
     Ok(Answer::new(Health { sandbox_id: arguments.sandbox_id, healthy }))
 }
 
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Metrics {
+    cpu_count: f64,
+    /// Of cpu_count
+    cpu_used_percentage: Nullable<f64>,
+    memory_total_in_mib: f64,
+    memory_used_in_mib: Nullable<f64>,
+    /// Milliseconds since 1970
+    timestamp: i64,
+}
+
+pub(super) async fn get_metrics(call: Call, arguments: Inside) -> ToolResult<Metrics> {
+    let target = Target::find(&call, &arguments.sandbox_id).await?;
+    let reading = match target.view.state {
+        SandboxState::Running | SandboxState::Paused => {
+            measure(target.sandbox(&call), MEASURED_OVER).await.map_err(words::failure)?
+        }
+        _ => Reading::idle(&target.view),
+    };
+    Ok(Answer::new(Metrics {
+        cpu_count: reading.cpu_count,
+        cpu_used_percentage: Nullable(reading.cpu_percent),
+        memory_total_in_mib: reading.memory_total_mib,
+        memory_used_in_mib: Nullable(reading.memory_used_mib),
+        timestamp: reading.at_ms,
+    }))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct EndpointArguments {
+    #[serde(flatten)]
+    inside: Inside,
+    #[schemars(range(min = 1, max = 65535))]
+    port: u16,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Endpoint {
+    /// Host, port and path, without a scheme
+    endpoint: String,
+    headers: BTreeMap<&'static str, String>,
+    origin: (),
+}
+
+pub(super) async fn get_endpoint(call: Call, arguments: EndpointArguments) -> ToolResult<Endpoint> {
+    let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
+    let found = endpoint::Endpoint::of(&call.links(), &target.view.id, arguments.port, None);
+    let endpoint::Endpoint { address, header } = found.map_err(words::failure)?;
+    Ok(Answer::new(Endpoint { endpoint: address, headers: [header].into(), origin: () }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pages_are_counted() {
-        let page = |page, size, total| {
-            let made = Pagination::of(page, size, total);
-            (made.total_pages, made.has_next_page)
-        };
-        assert_eq!(page(1, 20, 0), (0, false));
-        assert_eq!(page(1, 20, 20), (1, false));
-        assert_eq!(page(1, 20, 21), (2, true));
-        assert_eq!(page(2, 20, 21), (2, false));
-        assert_eq!(page(usize::MAX, 1, 3), (3, false));
-    }
 
     #[test]
     fn states_are_known_in_any_case_and_others_refused() {

@@ -4,7 +4,10 @@ use engine::{SandboxRef, SandboxView};
 use sandbox::Namespace;
 
 use super::words;
-use crate::mcp::{Call, Failure};
+use crate::{
+    dialects::opensandbox::handle::SandboxHandle,
+    mcp::{Call, Failure},
+};
 
 /// A sandbox that the caller may see.
 #[derive(Debug)]
@@ -21,12 +24,8 @@ impl Target {
         Ok(Self { which: SandboxRef::from(&view.id), view })
     }
 
-    /// A relative path begins at the sandbox's working directory.
-    pub(super) fn absolute(&self, path: &str) -> String {
-        match path.is_empty() || path.starts_with('/') {
-            true => path.to_owned(),
-            false => format!("{}/{path}", self.view.plan.cwd.trim_end_matches('/')),
-        }
+    pub(super) fn sandbox<'a>(&'a self, call: &'a Call) -> SandboxHandle<'a> {
+        SandboxHandle { engine: call.engine(), who: &call.who, which: &self.which }
     }
 }
 

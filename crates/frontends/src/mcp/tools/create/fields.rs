@@ -46,12 +46,18 @@ pub(crate) struct CreateFields {
     pub(crate) hostname: Option<String>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) backend: Option<String>,
-    /// Seconds until it expires.
+    /// Until it expires.
     #[schemars(range(min = 1))]
-    pub(crate) max_duration: Option<u64>,
+    pub(crate) max_duration_ms: Option<u64>,
     #[schemars(extend("x-full-only" = true))]
-    /// Seconds without work until it expires.
+    /// Without work until it expires.
     #[schemars(range(min = 1))]
+    pub(crate) idle_timeout_ms: Option<u64>,
+    /// Seconds until it expires.
+    #[schemars(range(min = 1), extend("x-unlisted" = true))]
+    pub(crate) max_duration: Option<u64>,
+    /// Seconds without work until it expires.
+    #[schemars(range(min = 1), extend("x-unlisted" = true))]
     pub(crate) idle_timeout: Option<u64>,
     #[schemars(extend("x-full-only" = true))]
     #[schemars(with = "Option<Native<OnExpiry>>")]
@@ -285,9 +291,9 @@ pub(crate) struct Lifecycle {
     /// Remove a sandbox of that name first.
     pub(crate) replace: Option<bool>,
     pub(crate) replace_timeout_ms: Option<u64>,
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1), extend("x-unlisted" = true))]
     pub(crate) max_duration_secs: Option<u64>,
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1), extend("x-unlisted" = true))]
     pub(crate) idle_timeout_secs: Option<u64>,
     #[schemars(with = "Option<Native<OnExpiry>>")]
     pub(crate) on_expiry: Option<OnExpiry>,

@@ -97,13 +97,18 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         ports,
         network,
         lifetime: Lifetime {
-            ttl: lifecycle.max_duration_secs.or(fields.max_duration).map(Duration::from_secs),
-            idle: lifecycle.idle_timeout_secs.or(fields.idle_timeout).map(Duration::from_secs),
+            ttl: span(fields.max_duration_ms, lifecycle.max_duration_secs.or(fields.max_duration)),
+            idle: span(fields.idle_timeout_ms, lifecycle.idle_timeout_secs.or(fields.idle_timeout)),
             on_expiry: on_expiry.unwrap_or_default(),
         },
         request_id: parsed(fields.request_id.as_deref())?,
     };
     Ok(Prepared { spec, warnings, replace: replace(&lifecycle), registry: ground.registry })
+}
+
+/// Milliseconds win over seconds, which are the unit of older names.
+fn span(ms: Option<u64>, secs: Option<u64>) -> Option<Duration> {
+    ms.map(Duration::from_millis).or(secs.map(Duration::from_secs))
 }
 
 const NO_SECRETS: &str = "Omit it. Values in env can be read by every program inside.";
@@ -136,8 +141,9 @@ fn lifecycle_warnings(lifecycle: &Lifecycle) -> Vec<String> {
         warnings.push(format!("These have no effect here: {}.", ignored.join(", ")));
     }
     if lifecycle.detached == Some(false) {
-        warnings
-            .push("A sandbox outlives the connection that created it; set maxDuration to end it.".to_owned());
+        warnings.push(
+            "A sandbox outlives the connection that created it; set maxDurationMs to end it.".to_owned(),
+        );
     }
     warnings
 }

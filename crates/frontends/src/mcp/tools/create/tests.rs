@@ -128,6 +128,25 @@ async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
 }
 
 #[tokio::test]
+async fn times_are_milliseconds_and_seconds_by_their_older_names() {
+    let client = Client::new().await;
+    for (name, given) in [
+        ("new", json!({ "maxDurationMs": 7500, "idleTimeoutMs": 2000, "maxDuration": 9 })),
+        ("nested", json!({ "idleTimeout": 2, "lifecycle": { "maxDurationSecs": 9 } })),
+    ] {
+        let mut arguments = given;
+        arguments["name"] = json!(name);
+        client.data("sandbox_create", arguments).await;
+    }
+    let which = |name: &str| engine::SandboxRef::new(name, None).unwrap();
+    let lifetime = async |name: &str| {
+        let view = client.call.engine().sandbox(&client.call.who, &which(name)).await.unwrap();
+        (view.lifetime.ttl.unwrap().as_millis(), view.lifetime.idle.unwrap().as_millis())
+    };
+    assert_eq!((lifetime("new").await, lifetime("nested").await), ((7500, 2000), (9000, 2000)));
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_refused_with_its_place_and_makes_nothing() {
     let client = Client::new().await;
     for (fields, named) in [

@@ -97,7 +97,7 @@ async fn edit(call: Call, arguments: EditArguments) -> ToolResult<Edited> {
 }
 
 async fn read(call: &Call, which: &SandboxRef, path: &str) -> Result<(FileEntry, String), Failure> {
-    let read = read_up_to(call, which, path, 0, MAX_FILE_BYTES).await;
+    let read = read_up_to(call.engine(), &call.who, which, path, 0, MAX_FILE_BYTES).await;
     let (entry, bytes, is_cut) = read.map_err(explained)?;
     if is_cut {
         let message = format!("{path} has {} bytes; the limit for edits is {MAX_FILE_BYTES}", entry.size);

@@ -16,7 +16,7 @@ mod stories;
 mod tree;
 mod write;
 
-use engine::{ByteStream, FilesOf};
+use engine::{ByteStream, Engine, FilesOf, Principal};
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
 use sandbox::{Error, ErrorKind, FileEntry, FileKind};
@@ -33,7 +33,7 @@ pub(super) use self::{
     read::{Part, not_text},
     write::Written,
 };
-use crate::mcp::{Call, Failure, Tool, envelope::INTO_ITSELF, octets::from_base64};
+use crate::mcp::{Failure, Tool, envelope::INTO_ITSELF, octets::from_base64};
 
 /// Every tool for files, in the order in which they are listed.
 pub(super) fn tools() -> Vec<Tool> {
@@ -164,7 +164,8 @@ pub(crate) fn once(bytes: Vec<u8>) -> ByteStream {
 
 /// A file's bytes from `offset`, at most `max`; whether there are more; and the file as it was when opened.
 pub(crate) async fn read_up_to(
-    call: &Call,
+    engine: &Engine,
+    who: &Principal,
     which: impl Into<FilesOf<'_>>,
     path: &str,
     offset: u64,
@@ -173,14 +174,14 @@ pub(crate) async fn read_up_to(
     let which = which.into();
     // One more than fits, to see whether that was all.
     let length = Some(max as u64 + 1);
-    let (entry, stream) = call.engine().read_file(&call.who, which, path, offset, length).await?;
+    let (entry, stream) = engine.read_file(who, which, path, offset, length).await?;
     let (mut bytes, mut is_cut) = collect(stream, max).await?;
     // A file of /proc tells no size and gives a page or so at a time.
     let mut is_over = entry.size > 0 || bytes.is_empty();
     while !is_over && !is_cut {
         let (at, room) = (offset + bytes.len() as u64, max - bytes.len());
         let length = Some(room as u64 + 1);
-        let (_, stream) = call.engine().read_file(&call.who, which, path, at, length).await?;
+        let (_, stream) = engine.read_file(who, which, path, at, length).await?;
         let (more, is_more_cut) = collect(stream, room).await?;
         is_over = more.is_empty();
         is_cut = is_more_cut;

@@ -82,7 +82,7 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
     let asked_offset = arguments.offset.unwrap_or(0);
     let is_short = wanted < max as u64;
     let room = usize::try_from(wanted).unwrap_or(usize::MAX).min(max);
-    let read = read_up_to(call, which, &arguments.path, asked_offset, room).await;
+    let read = read_up_to(call.engine(), &call.who, which, &arguments.path, asked_offset, room).await;
     let (entry, bytes, is_more) = read.map_err(explained)?;
     // What was not asked for is not missing.
     let is_cut = is_more && !is_short;

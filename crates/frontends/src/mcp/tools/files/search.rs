@@ -131,10 +131,11 @@ async fn with_context(call: &Call, which: &SandboxRef, matches: Vec<GrepMatch>, 
                 continue;
             }
             // A file that went away since it was searched has no lines around.
-            let lines = match read_up_to(call, which, &found.path, 0, MAX_CONTEXT_BYTES).await {
-                Ok((_, bytes, _)) => String::from_utf8_lossy(&bytes).lines().map(shortened).collect(),
-                Err(_) => Vec::new(),
-            };
+            let lines =
+                match read_up_to(call.engine(), &call.who, which, &found.path, 0, MAX_CONTEXT_BYTES).await {
+                    Ok((_, bytes, _)) => String::from_utf8_lossy(&bytes).lines().map(shortened).collect(),
+                    Err(_) => Vec::new(),
+                };
             files.insert(found.path.clone(), lines);
         }
     }

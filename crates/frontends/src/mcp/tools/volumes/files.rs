@@ -89,7 +89,7 @@ async fn read(call: Call, arguments: ReadArguments) -> ToolResult<Read> {
     let which = meant(&call, &arguments.name)?;
     let (path, max) = (within(&arguments.path)?, call.max_bytes(arguments.max_bytes));
     let (offset, encoding) = (arguments.offset.unwrap_or(0), arguments.encoding.unwrap_or_default());
-    let read = read_up_to(&call, &which, &path, offset, max).await;
+    let read = read_up_to(call.engine(), &call.who, &which, &path, offset, max).await;
     let (entry, bytes, is_cut) = read.map_err(explained)?;
     let part = Part::of(encoding, &bytes, offset, is_cut);
     let end = offset + (part.skipped + part.used) as u64;

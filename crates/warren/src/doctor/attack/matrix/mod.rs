@@ -1,4 +1,7 @@
-//! Calls every route and every tool with the key of another namespace, and with a read-only key.
+//! Calls every route and every tool, ours and those of every dialect, with the key of another namespace, with a read-only
+//! key and without a key.
+
+mod dialects;
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -7,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Seen,
     archives::Tar,
+    http::NATIVE,
     secrets::contains,
     stage::{FILE_SECRET, OURS, Stage},
 };
@@ -22,6 +26,11 @@ const LOOKS: &[&str] = &["/v1/snapshots/{snapshot}/verify", "/v1/sandboxes/{sand
 pub(super) struct Belongings {
     sandbox: String,
     exec: String,
+    /// Another command, with a terminal.
+    terminal: String,
+    /// Two shells that are kept. OpenSandbox's clients know the second as a session.
+    context: &'static str,
+    session: &'static str,
     volume: String,
     snapshot: String,
     /// An image that exists here, and one that its registry does not have.
@@ -34,6 +43,18 @@ impl Belongings {
         // A running one: signalling or closing one that ended changes nothing, and is allowed.
         let command = format!("echo {FILE_SECRET}; sleep 300");
         let exec = stage.operator.exec(&stage.sandbox, &sandbox::ExecSpec::shell(command)).await?;
+        let terminal = sandbox::ExecSpec {
+            terminal: Some(sandbox::TerminalSize::default()),
+            ..sandbox::ExecSpec::shell("sleep 300")
+        };
+        let terminal = stage.operator.exec(&stage.sandbox, &terminal).await?;
+        let (context, session) = ("attack", "session-attack");
+        for name in [context, session] {
+            let contexts = Target::new(&["sandboxes", &stage.sandbox, "contexts"]);
+            let spec = json!({ "name": name, "language": "bash" });
+            // Without bash there are none; then requests about them are not refused for lack of permission, which is told.
+            stage.operator.post_json::<Value>(contexts, &spec).await.ok();
+        }
         let volume = json!({ "name": "attack-matrix", "namespace": OURS });
         stage.operator.post_json::<Value>(Target::new(&["volumes"]), &volume).await.ok();
         // Stopped: not every host can pause a sandbox for a copy.
@@ -47,6 +68,9 @@ impl Belongings {
         Ok(Self {
             sandbox: stage.sandbox.clone(),
             exec: exec.id.to_string(),
+            terminal: terminal.id.to_string(),
+            context,
+            session,
             volume: "attack-matrix".to_owned(),
             snapshot: snapshot["id"].as_str().unwrap_or_default().to_owned(),
             image,
@@ -73,7 +97,7 @@ impl Belongings {
 
     /// Whether an answer reveals them. A refusal may repeat the names in the request.
     fn are_in(&self, answer: &[u8], is_success: bool) -> bool {
-        let names = [&self.sandbox, &self.exec, &self.snapshot];
+        let names = [&self.sandbox, &self.exec, &self.terminal, &self.snapshot];
         contains(answer, FILE_SECRET.as_bytes())
             || (is_success && names.iter().any(|name| contains(answer, name.as_bytes())))
     }
@@ -96,7 +120,11 @@ impl Operation {
     }
 
     fn is_read(&self) -> bool {
-        self.method == "GET" || LOOKS.contains(&self.path.as_str())
+        self.method == "GET" || LOOKS.contains(&self.path.as_str()) || dialects::only_looks(&self.path)
+    }
+
+    fn shown(&self) -> String {
+        format!("{} {}", self.method, self.path)
     }
 }
 
@@ -174,6 +202,7 @@ fn sample(document: &Value, schema: &Value, name: &str, of: &Belongings) -> Valu
             Some(1..) => json!([sample(document, &schema["items"], name, of)]),
             _ if name == "command" => json!(["true"]),
             _ if name == "packages" => json!(["attack"]),
+            _ if name == "paths" => json!(["/root/secret"]),
             _ => json!([]),
         },
         "integer" | "number" => json!(schema["minimum"].as_u64().unwrap_or(1).max(1)),
@@ -199,11 +228,12 @@ fn object(document: &Value, schema: &Value, of: &Belongings) -> Value {
 /// Text for a field with this name.
 fn word(name: &str, of: &Belongings) -> String {
     match name {
-        "sandbox" | "name" | "source" => of.sandbox.clone(),
+        "sandbox" | "sandbox_id" | "name" | "source" => of.sandbox.clone(),
+        "image" => "host".to_owned(),
         "volume" => of.volume.clone(),
         "snapshot" => of.snapshot.clone(),
         "reference" => of.missing_image.clone(),
-        "exec" | "execId" | "session_id" | "sessionId" => of.exec.clone(),
+        "exec" | "execId" | "execution_id" | "session_id" | "sessionId" => of.exec.clone(),
         "namespace" => OURS.to_owned(),
         "path" | "from" | "to" | "guest_path" => "/root/secret".to_owned(),
         "language" => "python".to_owned(),
@@ -259,7 +289,7 @@ impl Tally {
     }
 
     fn count(&mut self, operation: &Operation, status: Option<u16>) {
-        let what = format!("{} {}", operation.method, operation.path);
+        let what = operation.shown();
         match status {
             Some(200..300) => {}
             Some(status) => self.count_refusal(what, &status.to_string()),
@@ -295,71 +325,106 @@ impl Tally {
 /// Routes that accept the key of another namespace.
 pub(super) async fn foreign_routes(stage: &Stage) -> CommandResult<Seen> {
     let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
-    let operations = operations(stage, of).await?;
+    foreign(stage, of, &operations(stage, of).await?).await
+}
+
+/// Routes that change something for a read-only key.
+pub(super) async fn read_only_routes(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    read_only(stage, of, &operations(stage, of).await?).await
+}
+
+/// Routes without a key: only two answer, and reveal nothing.
+pub(super) async fn keyless_routes(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    keyless(stage, &operations(stage, of).await?).await
+}
+
+/// The same for the routes of other systems' clients.
+pub(super) async fn foreign_dialect_routes(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    foreign(stage, of, &dialects::operations(stage, of).await?).await
+}
+
+pub(super) async fn read_only_dialect_routes(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    read_only(stage, of, &dialects::operations(stage, of).await?).await
+}
+
+pub(super) async fn keyless_dialect_routes(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    keyless(stage, &dialects::operations(stage, of).await?).await
+}
+
+async fn foreign(stage: &Stage, of: &Belongings, operations: &[Operation]) -> CommandResult<Seen> {
     let (mut breaches, mut tally) = (Vec::new(), Tally::foreign());
-    for operation in &operations {
+    for operation in operations.iter().filter(|operation| !dialects::is_nothing(&operation.path)) {
         let asked =
             stage.ask(&stage.other_key, &operation.method, &operation.target, operation.body.clone()).await;
         tally.count(operation, asked.as_ref().ok().map(|(status, _)| *status));
         let Ok((status, answer)) = asked else { continue };
         let is_success = (200..300).contains(&status);
         if of.are_in(&answer, is_success) || (is_success && operation.names_ours()) {
-            breaches.push(format!("{} {} answered {status}", operation.method, operation.path));
+            breaches.push(format!("{} answered {status}", operation.shown()));
         }
     }
     breaches.extend(damage(stage, of).await);
     Ok(tally.seen(&breaches, operations.len(), "routes"))
 }
 
-/// Routes that change something for a read-only key.
-pub(super) async fn read_only_routes(stage: &Stage) -> CommandResult<Seen> {
-    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
-    let operations: Vec<_> =
-        operations(stage, of).await?.into_iter().filter(|operation| !operation.is_read()).collect();
+async fn read_only(stage: &Stage, of: &Belongings, operations: &[Operation]) -> CommandResult<Seen> {
     let (mut breaches, mut tally) = (Vec::new(), Tally::read_only());
-    for operation in &operations {
+    let changing =
+        operations.iter().filter(|operation| !operation.is_read() && !dialects::is_nothing(&operation.path));
+    let changing: Vec<_> = changing.collect();
+    for operation in &changing {
         let (method, target) = (operation.method.as_str(), operation.target.as_str());
         let asked = stage.ask(&stage.read_only_key, method, target, operation.body.clone()).await;
-        tally.count(operation, asked.as_ref().ok().map(|(status, _)| *status));
-        let Ok((status, _)) = asked else { continue };
-        if (200..300).contains(&status) {
-            breaches.push(format!("{method} {} answered {status}", operation.path));
+        let status = asked.as_ref().ok().map(|(status, _)| *status);
+        match dialects::is_for_owners(&operation.path) {
+            true if status == Some(404) => tally.n_by_right += 1,
+            _ => tally.count(operation, status),
+        }
+        if let Some(status @ 200..300) = status {
+            breaches.push(format!("{} answered {status}", operation.shown()));
         }
     }
     breaches.extend(damage(stage, of).await);
-    Ok(tally.seen(&breaches, operations.len(), "routes"))
+    Ok(tally.seen(&breaches, changing.len(), "routes"))
 }
 
-/// Routes without a key: only two answer, and reveal nothing.
-pub(super) async fn keyless_routes(stage: &Stage) -> CommandResult<Seen> {
-    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
-    let operations = operations(stage, of).await?;
+async fn keyless(stage: &Stage, operations: &[Operation]) -> CommandResult<Seen> {
     let mut breaches = Vec::new();
-    for operation in &operations {
+    for operation in operations {
         let (method, target) = (operation.method.as_str(), operation.target.as_str());
         let Ok((status, answer)) = stage.caller.ask(None, method, target, operation.body.clone()).await
         else {
             continue;
         };
         stage.hear(&answer);
-        if (200..300).contains(&status) && operation.path != "/v1/health" {
-            breaches.push(format!("{method} {} answered {status}", operation.path));
+        let is_open = operation.path == "/v1/health" || dialects::is_open(&operation.path);
+        if (200..300).contains(&status) && !is_open {
+            breaches.push(format!("{} answered {status}", operation.shown()));
         }
     }
     Ok(Seen::unless(&breaches, format!("{} routes, none of which answers without a key", operations.len())))
 }
 
-async fn tools(stage: &Stage, key: &str) -> CommandResult<Vec<Value>> {
-    let (answer, _) = stage.caller.mcp(key, "tools/list", json!({})).await?;
+/// The tools of one surface, and the path of it.
+async fn tools(stage: &Stage, key: &str, path: &str) -> CommandResult<Vec<Value>> {
+    let (answer, _) = stage.caller.mcp(key, path, "tools/list", json!({})).await?;
     Ok(answer.pointer("/result/tools").and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
 /// Optional fields of tools: objects in the first namespace, and confirmation.
-fn tool_fields(tool: &str, of: &Belongings) -> Vec<(&'static str, Value)> {
+fn tool_fields(path: &str, tool: &str, of: &Belongings) -> Vec<(&'static str, Value)> {
     // Some create something and need a name for it.
     let name = match tool {
-        "sandbox_create" | "sandbox_run" | "sandbox_restore" | "snapshot_create" | "volume_create" => {
-            format!("new-{}", tool.replace('_', "-"))
+        "sandbox_create" | "sandbox_run" | "sandbox_restore" | "snapshot_create" | "volume_create"
+        | "create_sandbox" => {
+            // Another one on each surface.
+            let surface = path.split('?').next().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+            format!("new-{tool}-{surface}").replace(['_', '.'], "-")
         }
         volume if volume.starts_with("volume_") => of.volume.clone(),
         _ => of.sandbox.clone(),
@@ -375,6 +440,7 @@ fn tool_fields(tool: &str, of: &Belongings) -> Vec<(&'static str, Value)> {
         ("jobId", json!(of.exec)),
         ("reference", json!(of.missing_image)),
         ("data", json!("attack")),
+        ("content", json!("attack")),
         ("glob", json!("*")),
         ("packages", json!(["attack"])),
         ("ttlSecs", json!(60)),
@@ -387,69 +453,102 @@ fn tool_fields(tool: &str, of: &Belongings) -> Vec<(&'static str, Value)> {
 async fn call(
     stage: &Stage,
     key: &str,
+    path: &str,
     tool: &Value,
     of: &Belongings,
 ) -> CommandResult<(Option<String>, Vec<u8>)> {
     let name = tool["name"].as_str().unwrap_or_default();
     let schema = &tool["inputSchema"];
     let mut arguments = sample(schema, schema, "", of);
-    for (field, value) in tool_fields(name, of) {
+    for (field, value) in tool_fields(path, name, of) {
         if schema["properties"].get(field).is_some() {
             arguments[field] = value;
         }
     }
     let params = json!({ "name": name, "arguments": arguments });
-    let (answer, bytes) = stage.caller.mcp(key, "tools/call", params).await?;
+    let (answer, bytes) = stage.caller.mcp(key, path, "tools/call", params).await?;
     stage.hear(&bytes);
-    let ok = answer.pointer("/result/structuredContent/ok") == Some(&json!(true));
-    let code = answer.pointer("/result/structuredContent/error/code").and_then(Value::as_str);
-    let failed = !ok || answer.pointer("/result/isError") == Some(&json!(true));
-    Ok((failed.then(|| code.unwrap_or("none").to_owned()), bytes))
+    if answer.pointer("/result/isError") == Some(&json!(false)) {
+        return Ok((None, bytes));
+    }
+    let told = answer.pointer("/result/structuredContent/error/code").and_then(Value::as_str);
+    match told {
+        Some(code) => Ok((Some(code.to_owned()), bytes)),
+        // Other systems' failures are only words. The audit has the code.
+        None => {
+            let latest = stage.operator.calls(None, Some(1), None).await?.calls;
+            let latest = latest.into_iter().find(|call| call.action == name);
+            Ok((Some(latest.and_then(|call| call.error).unwrap_or_else(|| "none".to_owned())), bytes))
+        }
+    }
 }
 
 pub(super) async fn foreign_tools(stage: &Stage) -> CommandResult<Seen> {
-    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
-    let tools = tools(stage, &stage.other_key).await?;
-    if tools.is_empty() {
-        return Ok(Seen::untried("no tools are listed"));
-    }
-    let (mut breaches, mut tally) = (Vec::new(), Tally::foreign());
-    for tool in &tools {
-        let Ok((failure, answer)) = call(stage, &stage.other_key, tool, of).await else {
-            tally.count_tool(tool, Some("unanswered"));
-            continue;
-        };
-        tally.count_tool(tool, failure.as_deref());
-        if of.are_in(&answer, failure.is_none()) {
-            breaches
-                .push(format!("{} revealed another namespace", tool["name"].as_str().unwrap_or_default()));
-        }
-    }
-    breaches.extend(damage(stage, of).await);
-    Ok(tally.seen(&breaches, tools.len(), "tools"))
+    foreign_tools_at(stage, &[NATIVE.to_owned()]).await
 }
 
 pub(super) async fn read_only_tools(stage: &Stage) -> CommandResult<Seen> {
+    read_only_tools_at(stage, &[NATIVE.to_owned()]).await
+}
+
+/// The same for the tools of every other system.
+pub(super) async fn foreign_dialect_tools(stage: &Stage) -> CommandResult<Seen> {
+    foreign_tools_at(stage, &dialects::surfaces()).await
+}
+
+pub(super) async fn read_only_dialect_tools(stage: &Stage) -> CommandResult<Seen> {
+    read_only_tools_at(stage, &dialects::surfaces()).await
+}
+
+async fn foreign_tools_at(stage: &Stage, surfaces: &[String]) -> CommandResult<Seen> {
     let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
-    let tools = tools(stage, &stage.read_only_key).await?;
-    if tools.is_empty() {
-        return Ok(Seen::untried("no tools are listed"));
-    }
-    let (mut breaches, mut tally) = (Vec::new(), Tally::read_only());
-    let is_read = |tool: &&Value| tool.pointer("/annotations/readOnlyHint") == Some(&json!(true));
-    let changing: Vec<&Value> = tools.iter().filter(|tool| !is_read(tool)).collect();
-    for tool in &changing {
-        let Ok((failure, _)) = call(stage, &stage.read_only_key, tool, of).await else {
-            tally.count_tool(tool, Some("unanswered"));
-            continue;
-        };
-        tally.count_tool(tool, failure.as_deref());
-        if failure.is_none() {
-            breaches.push(format!("{} succeeded", tool["name"].as_str().unwrap_or_default()));
+    let (mut breaches, mut tally, mut n) = (Vec::new(), Tally::foreign(), 0);
+    for path in surfaces {
+        let tools = tools(stage, &stage.other_key, path).await?;
+        if tools.is_empty() {
+            return Ok(Seen::untried(format!("no tools are listed at {path}")));
+        }
+        n += tools.len();
+        for tool in &tools {
+            let Ok((failure, answer)) = call(stage, &stage.other_key, path, tool, of).await else {
+                tally.count_tool(tool, Some("unanswered"));
+                continue;
+            };
+            tally.count_tool(tool, failure.as_deref());
+            let is_success = failure.is_none();
+            if of.are_in(&answer, is_success) || (is_success && dialects::names_sandbox(tool)) {
+                let name = tool["name"].as_str().unwrap_or_default();
+                breaches.push(format!("{name} at {path} reached another namespace"));
+            }
         }
     }
     breaches.extend(damage(stage, of).await);
-    Ok(tally.seen(&breaches, changing.len(), "tools"))
+    Ok(tally.seen(&breaches, n, "tools"))
+}
+
+async fn read_only_tools_at(stage: &Stage, surfaces: &[String]) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    let (mut breaches, mut tally, mut n) = (Vec::new(), Tally::read_only(), 0);
+    for path in surfaces {
+        let tools = tools(stage, &stage.read_only_key, path).await?;
+        if tools.is_empty() {
+            return Ok(Seen::untried(format!("no tools are listed at {path}")));
+        }
+        let is_read = |tool: &&Value| tool.pointer("/annotations/readOnlyHint") == Some(&json!(true));
+        for tool in tools.iter().filter(|tool| !is_read(tool)) {
+            n += 1;
+            let Ok((failure, _)) = call(stage, &stage.read_only_key, path, tool, of).await else {
+                tally.count_tool(tool, Some("unanswered"));
+                continue;
+            };
+            tally.count_tool(tool, failure.as_deref());
+            if failure.is_none() {
+                breaches.push(format!("{} at {path} succeeded", tool["name"].as_str().unwrap_or_default()));
+            }
+        }
+    }
+    breaches.extend(damage(stage, of).await);
+    Ok(tally.seen(&breaches, n, "tools"))
 }
 
 /// Wrong keys from one address do not lock out a valid one.

@@ -1,48 +1,20 @@
-//! Limits and platforms, written as Kubernetes writes them.
+//! Limits, written as Kubernetes writes them.
 
 use std::collections::BTreeMap;
 
 use sandbox::{CpuCount, Error, ErrorKind, Limits, Result};
-use serde::Deserialize;
 
-use crate::dialects::opensandbox::ask::shown;
-
-/// This machine's, by the name that images have for it.
-pub(super) fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Platform {
-    os: String,
-    arch: String,
-}
-
-impl Platform {
-    /// Refuses what this machine is not.
-    pub(super) fn check(&self) -> Result<()> {
-        if self.os == "linux" && self.arch == architecture() {
-            return Ok(());
-        }
-        let message = format!("platform {}/{} cannot be met", shown(&self.os), shown(&self.arch));
-        Err(Error::new(ErrorKind::Unsupported, message)
-            .with_hint(format!("Sandboxes here are linux/{}.", architecture())))
-    }
-}
+use super::handle::shown;
 
 /// `cpu`, `memory` and `disk`. What is absent gets the daemon's default.
 pub(super) fn limits(asked: &BTreeMap<String, String>) -> Result<Limits> {
     let mut limits = Limits::default();
     for (name, value) in asked {
-        let wrong =
-            |what: &str| Error::invalid(format!("resourceLimits.{name}: {:?} is not {what}", shown(value)));
+        let wrong = |what: &str| Error::invalid(format!("resource {name}: {:?} is not {what}", shown(value)));
         match name.as_str() {
-            "cpu" => limits.cpus = Some(cpus(value).ok_or_else(|| wrong("a number of cpus"))?),
+            "cpu" => {
+                limits.cpus = Some(cpus(value).ok_or_else(|| wrong("a number of processors such as 500m"))?);
+            }
             "memory" => {
                 limits.memory = Some(value.parse().map_err(|_not_one| wrong("a size such as 512Mi"))?);
             }
@@ -50,7 +22,8 @@ pub(super) fn limits(asked: &BTreeMap<String, String>) -> Result<Limits> {
                 limits.disk = Some(value.parse().map_err(|_not_one| wrong("a size such as 10Gi"))?);
             }
             "gpu" | "nvidia.com/gpu" => {
-                return Err(Error::new(ErrorKind::Unsupported, "sandboxes have no GPU").with_hint("Omit it."));
+                let message = format!("resource {name} cannot be met: sandboxes have no GPU");
+                return Err(Error::new(ErrorKind::Unsupported, message).with_hint("Omit it."));
             }
             _ => {
                 return Err(Error::invalid(format!("unknown resource {:?}", shown(name)))
