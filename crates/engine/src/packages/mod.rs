@@ -145,6 +145,12 @@ impl Engine {
             Error::new(ErrorKind::Unsupported, "packages cannot be installed: this daemon does not allow it")
                 .with_hint("Set packages.enabled to true in the daemon's configuration.")
         })?;
+        if !shared.status.borrow().record.plan.network.reaches_packages() {
+            let message = format!("{} reaches no package indexes: its network is closed", shared.label());
+            return Err(Error::new(ErrorKind::Denied, message)
+                .about(Thing::Sandbox, shared.subject.name.as_str())
+                .with_hint("Change its network policy to the preset `packages` first."));
+        }
         if let Some(request) = &spec.request_id
             && let Some(known) = self.requested_job(&shared, request).await?
         {

@@ -19,7 +19,7 @@ use tokio::{sync::watch, time::timeout};
 use super::{PackageGateway, serve};
 use crate::{
     WriteOptions, build,
-    client::GuestError,
+    client::{GuestError, GuestListener},
     core::{Core, until},
     disk::may_block,
     error, files,
@@ -43,12 +43,14 @@ pub(crate) struct Standing {
 }
 
 /// The gateway for plain commands of a sandbox. None where the operator wants no packages; in builds, which say
-/// themselves what each step reaches; and without walls, where the files and ports are the host's own.
+/// themselves what each step reaches; without walls, where the files and ports are the host's own; and where the network
+/// policy leaves no packages.
 fn gateway_of(core: &Core, shared: &Shared) -> Option<Arc<dyn PackageGateway>> {
     let gateway = core.config.packages.clone()?;
     let status = shared.status.borrow();
     let has_walls = status.record.plan.backend != BackendKind::Process;
-    (has_walls && !build::is_of_builds(&status.record.spec)).then_some(gateway)
+    let is_reached = status.record.plan.network.reaches_packages();
+    (has_walls && is_reached && !build::is_of_builds(&status.record.spec)).then_some(gateway)
 }
 
 /// Opens the port unless that was done, waits for it if the command needs it at once, and adds the variables that lead
@@ -114,8 +116,28 @@ async fn open(
         }
     };
     let over = life.over.clone();
-    let serving = serve::serve(life, gateway, None, &shared.subject.id, PORT, Some(listener));
-    over.run_until_cancelled(serving).await;
+    over.run_until_cancelled(serve_while_allowed(life, gateway, &shared, listener)).await;
+}
+
+/// Answers clients as long as the network policy lets the sandbox have packages; it may change either way.
+async fn serve_while_allowed(
+    life: Arc<Life>,
+    gateway: Arc<dyn PackageGateway>,
+    shared: &Shared,
+    listener: GuestListener,
+) {
+    let mut status = shared.status.subscribe();
+    let mut listener = Some(listener);
+    loop {
+        let (life, gateway) = (Arc::clone(&life), Arc::clone(&gateway));
+        let serving = serve::serve(life, gateway, None, &shared.subject.id, PORT, listener.take());
+        tokio::select! {
+            () = serving => {}
+            _ = status.wait_for(|status| !status.record.plan.network.reaches_packages()) => {}
+        }
+        // `shared` holds the sender, so waiting cannot fail.
+        drop(status.wait_for(|status| status.record.plan.network.reaches_packages()).await);
+    }
 }
 
 /// The files, by their paths.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use images::Progress;
 use sandbox::{
-    Error, ErrorKind, ImageRef, Lifetime, Limits, MountSpec, Namespace, Result, RootfsSpec, SandboxName,
-    SandboxSpec,
+    Error, ErrorKind, ImageRef, Lifetime, Limits, MountSpec, Namespace, NetworkSpec, Result, RootfsSpec,
+    SandboxName, SandboxSpec, SnapshotSource, plan_network,
 };
 use store::SandboxRecord;
 
@@ -53,14 +53,14 @@ impl Engine {
                     .with_hint("Give its name, or omit replace to create a new sandbox."));
             }
             (_, false) => {
-                let limits = snapshot.manifest.source.limits.clone();
-                return self.create_sandbox(who, new_spec(spec, namespace, rootfs, limits)).await;
+                let new = new_spec(spec, namespace, rootfs, &snapshot.manifest.source);
+                return self.create_sandbox(who, new).await;
             }
         };
         let new = match self.core().find_to_change(who, &earlier).await {
             Ok(found) => changed_spec(found.status.borrow().record.clone(), spec, rootfs),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                new_spec(spec, namespace, rootfs, snapshot.manifest.source.limits.clone())
+                new_spec(spec, namespace, rootfs, &snapshot.manifest.source)
             }
             Err(error) => return Err(error),
         };
@@ -68,12 +68,18 @@ impl Engine {
     }
 }
 
-fn new_spec(spec: RestoreSpec, namespace: Namespace, rootfs: RootfsSpec, limits: Limits) -> SandboxSpec {
+fn new_spec(
+    spec: RestoreSpec,
+    namespace: Namespace,
+    rootfs: RootfsSpec,
+    source: &SnapshotSource,
+) -> SandboxSpec {
     SandboxSpec {
         name: spec.name,
         namespace,
         rootfs: Some(rootfs),
-        limits: spec.limits.unwrap_or(limits),
+        limits: spec.limits.unwrap_or_else(|| source.limits.clone()),
+        network: carried(&source.network),
         user: spec.user,
         env: spec.env,
         labels: spec.labels,
@@ -81,6 +87,13 @@ fn new_spec(spec: RestoreSpec, namespace: Namespace, rootfs: RootfsSpec, limits:
         lifetime: spec.lifetime,
         ..SandboxSpec::default()
     }
+}
+
+/// The network of a snapshot's source, if it reaches no more than a sandbox does that asks for nothing. An archive may
+/// come from a stranger, and nothing that it says opens a network.
+fn carried(network: &NetworkSpec) -> NetworkSpec {
+    let reaches_no_more = plan_network(network, &[]).is_ok_and(|plan| !plan.needs_edge());
+    if reaches_no_more { network.clone() } else { NetworkSpec::default() }
 }
 
 /// The settings of an existing sandbox, with other files.

@@ -161,6 +161,7 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     tracing::info!(socket = %socket.path().display(), backends = backends.join(" "), "ready");
     announcer.ready();
     if let Some(network) = &network {
+        engine.close_to_sandboxes(network.addresses());
         network.introduce(&engine).await;
     }
 

@@ -169,6 +169,11 @@ pub(super) struct Network {
 }
 
 impl Network {
+    /// Where it listens.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|listener| listener.socket.local_addr().ok()).collect()
+    }
+
     /// Access checks and rate limits, which all listeners share: another port gives nobody more.
     pub(super) fn gate(&self, engine: &Engine) -> Gate {
         let auth: Arc<dyn Authenticate> = match self.dev {
