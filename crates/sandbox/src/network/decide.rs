@@ -247,7 +247,8 @@ fn judge(policy: &Policy, namespace: &Namespace, traffic: &Traffic<'_>) -> Resul
     for (index, rule) in policy.rules.iter().enumerate() {
         let matches = match (&rule.target, place.published) {
             (Target::Sandbox(sandbox), Some(published)) => {
-                published.name == *sandbox
+                place.group == Some(Group::Host)
+                    && published.name == *sandbox
                     && published.namespace == *namespace
                     && rule.ports.contains(published.port)
             }
@@ -296,7 +297,8 @@ fn target_matches(rule: &Rule, preset: Preset, place: &Place<'_>, name: Option<&
     let denies = rule.action == RuleAction::Deny;
     match &rule.target {
         target @ (Target::Name(_) | Target::Wildcard(_) | Target::Apex(_)) => {
-            name.is_some_and(|name| name_matches(target, name)) && (denies || name_reaches(preset, place))
+            name.is_some_and(|name| name_matches(target, name) && (denies || !is_host_name(name)))
+                && (denies || name_reaches(preset, place))
         }
         Target::Net(net) => net.contains(place.address) && (denies || !place.is_guarded() || net.is_single()),
         Target::Group(Group::Any) => denies || !place.is_guarded(),
@@ -304,6 +306,11 @@ fn target_matches(rule: &Rule, preset: Preset, place: &Place<'_>, name: Option<&
         Target::HostPort => place.group == Some(Group::Host),
         Target::Sandbox(_) => false,
     }
+}
+
+/// The host's name has one address, which only rules for the host open.
+fn is_host_name(name: &DnsName) -> bool {
+    name.as_str() == HOST_NAME
 }
 
 fn name_matches(target: &Target, name: &DnsName) -> bool {
@@ -373,9 +380,8 @@ fn judge_name(policy: &Policy, name: &DnsName) -> Result<Decider, Decider> {
 
 fn opens_name(target: &Target, name: &DnsName, special: Option<Group>) -> bool {
     match target {
-        // The host's name has one address, which only rules for the host open.
         Target::Name(_) | Target::Wildcard(_) | Target::Apex(_) => {
-            special != Some(Group::Host) && name_matches(target, name)
+            !is_host_name(name) && name_matches(target, name)
         }
         Target::Group(Group::Public | Group::Any) => special.is_none(),
         Target::Group(group) => special == Some(*group),

@@ -6,7 +6,7 @@ use super::{
     policy::{NetworkPlan, Policy},
     rule::{Protocol, Rule, RuleAction, Target},
     spec::Preset,
-    surroundings::{Group, Surroundings},
+    surroundings::{Group, HOST_NAME, Surroundings},
 };
 
 impl NetworkPlan {
@@ -72,8 +72,9 @@ impl NetworkPlan {
         if around.is_closed(flow.address, flow.port) {
             return None;
         }
+        let group = around.group(flow.address);
         let (target, port) = match around.published_at(flow.address, flow.port) {
-            Some(other) if other.namespace != self.namespace => return None,
+            Some(other) if other.namespace != self.namespace || group != Some(Group::Host) => return None,
             Some(other) => (Target::Sandbox(other.name.clone()), other.port),
             None => (self.target_that_allows(flow, around), flow.port),
         };
@@ -85,7 +86,7 @@ impl NetworkPlan {
     fn target_that_allows(&self, flow: &Flow<'_>, around: &Surroundings) -> Target {
         match (around.group(flow.address), flow.names.first()) {
             (Some(Group::Host), _) => Target::HostPort,
-            (Some(Group::Public), Some(name)) => Target::Name(name.clone()),
+            (Some(Group::Public), Some(name)) if name.as_str() != HOST_NAME => Target::Name(name.clone()),
             _ => Target::Net(IpNet::single(flow.address)),
         }
     }

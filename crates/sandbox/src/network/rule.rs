@@ -5,6 +5,8 @@
 //! target = name | "*." name | "**." name | address | range | group | "host" | "sandbox:" name
 //! ports  = port | first "-" last, separated by commas
 //! ```
+//!
+//! A word that means something else is a name when a dot follows: `meta` is the group, `meta.` a host of that name.
 
 use std::{fmt, str::FromStr};
 
@@ -140,6 +142,7 @@ impl fmt::Display for RuleText<'_> {
             write!(f, "{protocol}@")?;
         }
         match target {
+            Target::Name(name) if is_word(name) => write!(f, "{name}.")?,
             Target::Name(name) => write!(f, "{name}")?,
             Target::Wildcard(name) => write!(f, "*.{name}")?,
             Target::Apex(name) => write!(f, "**.{name}")?,
@@ -229,6 +232,9 @@ fn parse_place(text: &str) -> Result<Target> {
                 .with_hint("Write an address or a range, such as 10.2.0.0/16 or [2001:db8::]/32.")
         });
     }
+    if text.eq_ignore_ascii_case(HOST_NAME) {
+        return Ok(Target::HostPort);
+    }
     if matches!(text, "*" | "**" | "*." | "**.") {
         return Err(Error::invalid(format!("{text:?} names nothing"))
             .with_hint("Use the group any or public, or a wildcard beneath a name, such as *.example.org."));
@@ -238,12 +244,15 @@ fn parse_place(text: &str) -> Result<Target> {
     } else if let Some(parent) = text.strip_prefix("*.") {
         Target::Wildcard(parse_name(parent)?)
     } else {
-        match parse_name(text)? {
-            host if host.as_str() == HOST_NAME => Target::HostPort,
-            name => Target::Name(name),
-        }
+        Target::Name(parse_name(text)?)
     };
     Ok(target)
+}
+
+/// Whether the name alone would be read as something else.
+fn is_word(name: &DnsName) -> bool {
+    let is_group = name.as_str().parse::<Group>().is_ok();
+    is_group || name.as_str() == "sandbox" || name.as_str() == HOST_NAME
 }
 
 fn parse_name(text: &str) -> Result<DnsName> {
@@ -300,6 +309,11 @@ mod tests {
             ("host", "host"),
             ("host:3000", "host:3000"),
             ("host.warren.internal:3000", "host:3000"),
+            ("Host.Warren.Internal", "host"),
+            ("host.warren.internal.:3000", "host.warren.internal.:3000"),
+            ("meta.:80", "meta.:80"),
+            ("sandbox", "sandbox."),
+            ("sandbox.:443", "sandbox.:443"),
             ("sandbox:db:5432", "sandbox:db:5432"),
             ("sandbox:Py_3.11:1-2", "sandbox:Py_3.11:1-2"),
             ("allow example.org", "example.org"),
@@ -343,7 +357,6 @@ mod tests {
             "sandbox:db",
             "sandbox::5432",
             "sandbox:../x:80",
-            "sandbox",
             "10.2.3.4/16",
             "10.0.0/8",
             "127.1",
@@ -355,13 +368,7 @@ mod tests {
             "example.org evil.example",
             "a\0b",
         ] {
-            let refused = text.parse::<Rule>();
-            // A group that has a name's form is not one of these.
-            if text == "sandbox" {
-                assert!(refused.is_ok());
-                continue;
-            }
-            let error = refused.expect_err(text);
+            let error = text.parse::<Rule>().expect_err(text);
             assert!(error.next().is_some(), "{text:?} {error}");
         }
         assert!("x.".repeat(MAX_RULE_BYTES).parse::<Rule>().is_err());
