@@ -73,7 +73,7 @@ async fn find_rootfs(
                 .with_hint("Omit either image or rootfs."))
         }
         Some(RootfsSpec::Snapshot { snapshot }) => snapshots::base::find(core, who, spec, snapshot).await,
-        Some(RootfsSpec::Directory { path, allowed }) => {
+        Some(RootfsSpec::Directory { path, allowed, .. }) => {
             check_host_path(who, path, *allowed)?;
             let rootfs = RootfsPlan::Directory { path: path.clone(), identity: *allowed };
             check_kind(core, path, Kind::Directory).await?;

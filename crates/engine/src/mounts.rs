@@ -9,11 +9,14 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{Mode, OFlags};
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
 use sandbox::{
     ByteSize, Error, ErrorKind, FileIdentity, MountOrigin, MountPlan, MountSource, MountSpec, Namespace,
-    Next, ResolvedVolume, Result, SandboxPlan, SandboxSpec, Thing, VolumeName, VolumeStorage, at_mount,
-    check_guest_path,
+    Next, ResolvedVolume, Result, RootfsPlan, RootfsSpec, SandboxPlan, SandboxSpec, Thing, VolumeName,
+    VolumeStorage, at_mount, check_guest_path,
 };
 use store::{SandboxRecord, VolumeRecord};
 use tokio::task::spawn_blocking;
@@ -38,9 +41,10 @@ pub(crate) async fn find(
                     Ok(())
                 }
                 MountSource::Tmpfs { .. } => Ok(()),
-                MountSource::Bind { host_path, allowed } => {
+                MountSource::Bind { host_path, no_links, allowed } => {
                     may_use(who, host_path, *allowed)?;
-                    look(core, host_path, *allowed, HostFileKind::Any).await.map(drop)
+                    let expected = HostFileKind::Any { no_links: *no_links };
+                    look(core, host_path, *allowed, expected).await.map(drop)
                 }
                 MountSource::Disk { host_path, allowed } => {
                     may_use(who, host_path, *allowed)?;
@@ -64,16 +68,32 @@ fn find_volume(core: &Core, namespace: &Namespace, name: &VolumeName) -> Result<
 
 /// The plan for the back end at this start: its volumes exist, and every host path has the identity that must be found
 /// when it is opened.
-pub(crate) async fn resolve(core: &Core, plan: &SandboxPlan) -> Result<SandboxPlan> {
-    let mut resolved = plan.clone();
+pub(crate) async fn resolve(core: &Core, record: &SandboxRecord) -> Result<SandboxPlan> {
+    let mut resolved = record.plan.clone();
+    if let (Some(RootfsSpec::Directory { no_links: true, .. }), RootfsPlan::Directory { path, identity }) =
+        (&record.spec.rootfs, &mut resolved.rootfs)
+    {
+        *identity = Some(look(core, path, *identity, HostFileKind::Any { no_links: true }).await?);
+    }
     for mount in &mut resolved.mounts {
-        let again = resolve_one(core, mount).await;
+        let asked = record.spec.mounts.iter().find(|asked| is_same_place(asked, mount));
+        let no_links =
+            asked.is_some_and(|asked| matches!(asked.source, MountSource::Bind { no_links: true, .. }));
+        let again = resolve_one(core, mount, no_links).await;
         (mount.source, mount.quota) = again.map_err(|error| at_mount(&mount.guest_path, error))?;
     }
     Ok(resolved)
 }
 
-async fn resolve_one(core: &Core, mount: &MountPlan) -> Result<(MountOrigin, Option<ByteSize>)> {
+fn is_same_place(asked: &MountSpec, planned: &MountPlan) -> bool {
+    check_guest_path(&asked.guest_path).is_ok_and(|path| path == planned.guest_path)
+}
+
+async fn resolve_one(
+    core: &Core,
+    mount: &MountPlan,
+    no_links: bool,
+) -> Result<(MountOrigin, Option<ByteSize>)> {
     let origin = match &mount.source {
         MountOrigin::Volume { id } => {
             let found = core.volumes.get(id).ok_or_else(|| {
@@ -87,7 +107,7 @@ async fn resolve_one(core: &Core, mount: &MountPlan) -> Result<(MountOrigin, Opt
         }
         MountOrigin::Tmpfs { size } => MountOrigin::Tmpfs { size: *size },
         MountOrigin::Path { path, identity } => {
-            let identity = Some(look(core, path, *identity, HostFileKind::Any).await?);
+            let identity = Some(look(core, path, *identity, HostFileKind::Any { no_links }).await?);
             MountOrigin::Path { path: path.clone(), identity }
         }
         MountOrigin::Image { path, identity } => {
@@ -102,8 +122,7 @@ async fn resolve_one(core: &Core, mount: &MountPlan) -> Result<(MountOrigin, Opt
 pub(crate) fn asked_again(record: &SandboxRecord) -> Vec<MountSpec> {
     let mut mounts = record.spec.mounts.clone();
     for mount in &mut mounts {
-        let Ok(guest_path) = check_guest_path(&mount.guest_path) else { continue };
-        let planned = record.plan.mounts.iter().find(|planned| planned.guest_path == guest_path);
+        let planned = record.plan.mounts.iter().find(|planned| is_same_place(mount, planned));
         if let (
             MountSource::Bind { allowed, .. } | MountSource::Disk { allowed, .. },
             Some(MountOrigin::Path { identity, .. } | MountOrigin::Image { identity, .. }),
@@ -137,8 +156,10 @@ fn may_use(who: &Principal, path: &Path, allowed: Option<FileIdentity>) -> Resul
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HostFileKind {
-    /// A directory or a file.
-    Any,
+    /// A directory or a file, and whether links on the way to it are refused.
+    Any {
+        no_links: bool,
+    },
     Ext4,
 }
 
@@ -176,14 +197,18 @@ fn look_at(path: &Path, config: &EngineConfig, expected: HostFileKind) -> Result
         };
         Error::new(kind, format!("cannot use the host path {shown}: {error}")).with_hint(hint)
     };
-    let metadata = std::fs::metadata(path).map_err(failed)?;
+    let metadata = match expected {
+        HostFileKind::Any { no_links: true } => metadata_without_links(path)?,
+        _ => std::fs::metadata(path),
+    };
+    let metadata = metadata.map_err(failed)?;
     let refused = |why: &str, hint: &str| {
         let message = format!("cannot mount the host path {}: {why}", path.display());
         Err(Error::invalid(message).with_hint(hint))
     };
     check_apart(path, config)?;
     match expected {
-        HostFileKind::Any if !(metadata.is_dir() || metadata.is_file()) => {
+        HostFileKind::Any { .. } if !(metadata.is_dir() || metadata.is_file()) => {
             return refused("it is neither a directory nor a file", "Use a directory or a regular file.");
         }
         HostFileKind::Ext4 if !(metadata.is_file() && has_ext4(path).map_err(failed)?) => {
@@ -192,6 +217,20 @@ fn look_at(path: &Path, config: &EngineConfig, expected: HostFileKind) -> Result
         _ => {}
     }
     Ok(identity(&metadata))
+}
+
+/// Where the path leads if no part of it is a link.
+fn metadata_without_links(path: &Path) -> Result<io::Result<Metadata>> {
+    let refused = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), refused) {
+        Ok(found) => Ok(File::from(found).metadata()),
+        Err(Errno::LOOP) => {
+            let message = format!("the host path {} leads through a link now", path.display());
+            Err(Error::new(ErrorKind::Denied, message)
+                .with_hint("Remove the link, or create the sandbox again with the path that it leads to."))
+        }
+        Err(error) => Ok(Err(error.into())),
+    }
 }
 
 fn identity(metadata: &Metadata) -> FileIdentity {

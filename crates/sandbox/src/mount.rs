@@ -35,6 +35,10 @@ pub enum MountSource {
     Bind {
         #[schema(rename = "hostPath", value_type = String)]
         host_path: PathBuf,
+        /// Refuse the path if a link is on it, now or at a later start.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schema(rename = "noLinks")]
+        no_links: bool,
         #[serde(skip)]
         allowed: Option<FileIdentity>,
     },
@@ -175,6 +179,9 @@ mod tests {
         // A caller who could write `allowed` would set their own policy.
         let text = r#"{"kind":"bind","guestPath":"/x","hostPath":"/etc","allowed":{"device":1,"inode":2}}"#;
         let mount: MountSpec = serde_json::from_str(text).unwrap();
-        assert_eq!(mount.source, MountSource::Bind { host_path: "/etc".into(), allowed: None });
+        assert_eq!(
+            mount.source,
+            MountSource::Bind { host_path: "/etc".into(), no_links: false, allowed: None }
+        );
     }
 }

@@ -300,7 +300,7 @@ fn decide_origin(
             return Ok((MountOrigin::Volume { id }, quota));
         }
         MountSource::Tmpfs { size } => MountOrigin::Tmpfs { size: decide_tmpfs(*size, limits)? },
-        MountSource::Bind { host_path, allowed } => {
+        MountSource::Bind { host_path, allowed, .. } => {
             MountOrigin::Path { path: host_path.clone(), identity: *allowed }
         }
         MountSource::Disk { host_path, allowed } => {

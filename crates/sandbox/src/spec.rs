@@ -104,6 +104,9 @@ pub enum RootfsSpec {
     Directory {
         #[schema(value_type = String)]
         path: PathBuf,
+        /// Refuse the path if a link is on it, now or at a later start.
+        #[serde(default, rename = "noLinks", skip_serializing_if = "std::ops::Not::not")]
+        no_links: bool,
         #[serde(skip)]
         allowed: Option<FileIdentity>,
     },

@@ -161,7 +161,7 @@ impl Driver {
                         None
                     }
                 };
-                let plan = mounts::resolve(&core, &record.plan).await?;
+                let plan = mounts::resolve(&core, &record).await?;
                 let described = async {
                     if first { manifest::write_first(Arc::clone(&record), directory).await } else { Ok(()) }
                 };

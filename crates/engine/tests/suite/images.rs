@@ -325,7 +325,7 @@ async fn paths_of_the_host_are_the_owners_or_were_allowed_by_who_asked() {
     let root = tempfile::tempdir().unwrap();
     let spec = |name: &str, allowed| {
         let path = root.path().to_owned();
-        let rootfs = Some(RootfsSpec::Directory { path, allowed });
+        let rootfs = Some(RootfsSpec::Directory { path, no_links: false, allowed });
         SandboxSpec { name: Some(name.parse().unwrap()), rootfs, ..SandboxSpec::default() }
     };
     let stranger = Principal::developer("somebody");
@@ -340,7 +340,7 @@ async fn paths_of_the_host_are_the_owners_or_were_allowed_by_who_asked() {
     // A request cannot claim it.
     let claimed = r#"{"kind":"directory","path":"/","allowed":{"device":1,"inode":2}}"#;
     let read: RootfsSpec = serde_json::from_str(claimed).unwrap();
-    assert_eq!(read, RootfsSpec::Directory { path: "/".into(), allowed: None });
+    assert_eq!(read, RootfsSpec::Directory { path: "/".into(), no_links: false, allowed: None });
 }
 
 /// Counts connections to a port of this host.

@@ -216,7 +216,7 @@ async fn whoever_takes_a_name_over_while_it_is_held_leaves_nothing_behind() {
 async fn a_snapshot_on_a_directory_of_the_host_is_for_those_who_may_use_that_and_stays_here() {
     let world = World::new().await;
     let root = tempfile::tempdir().unwrap();
-    let rootfs = Some(RootfsSpec::Directory { path: root.path().to_owned(), allowed: None });
+    let rootfs = Some(RootfsSpec::Directory { path: root.path().to_owned(), no_links: false, allowed: None });
     let source = world.create_from(SandboxSpec { rootfs, ..SandboxSpec::default() }).await.id.into();
     world.snapshot(&source, "base").await;
     let restored = world.restore("base", "again").await;

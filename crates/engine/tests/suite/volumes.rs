@@ -29,7 +29,7 @@ fn mounting(name: &str, at: &str) -> SandboxSpec {
 }
 
 fn binding(path: &std::path::Path, allowed: Option<FileIdentity>) -> SandboxSpec {
-    let source = MountSource::Bind { host_path: path.to_owned(), allowed };
+    let source = MountSource::Bind { host_path: path.to_owned(), no_links: false, allowed };
     let mount = MountSpec { guest_path: "/in".to_owned(), source, readonly: true, noexec: false };
     SandboxSpec { mounts: vec![mount], ..SandboxSpec::default() }
 }
@@ -208,6 +208,62 @@ async fn host_paths_are_for_the_owner_and_for_what_a_policy_has_seen() {
         assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
         assert!(refused.to_string().contains("/in"), "{refused}");
     }
+}
+
+#[tokio::test]
+async fn a_path_that_was_free_of_links_must_stay_so() {
+    let world = World::new().await;
+    let (engine, who) = (&world.engine, &world.who);
+    let outside = tempfile::tempdir().unwrap();
+    let above = outside.path().canonicalize().unwrap().join("project");
+    let path = above.join("files");
+    std::fs::create_dir_all(&path).unwrap();
+    let spec = |name: &str, path: &std::path::Path| -> SandboxSpec {
+        let mount = json!({"kind": "bind", "guestPath": "/in", "hostPath": path, "noLinks": true});
+        serde_json::from_value(json!({"name": name, "mounts": [mount]})).unwrap()
+    };
+    let made = engine.create_sandbox(who, spec("box", &path)).await.unwrap();
+    let which = (&made.id).into();
+    let start_again = async || {
+        engine.stop_sandbox(who, &which, None).await.unwrap();
+        engine.start_sandbox(who, &which).await
+    };
+    // Another directory at the same path is the project's own too.
+    std::fs::remove_dir(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    start_again().await.unwrap();
+    // A link is not, wherever it is on the path.
+    for at in [&path, &above] {
+        let aside = outside.path().join("aside");
+        std::fs::rename(at, &aside).unwrap();
+        std::os::unix::fs::symlink(&aside, at).unwrap();
+        let refused = start_again().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+        assert!(refused.to_string().contains("/in") && refused.to_string().contains("link"), "{refused}");
+        let refused = engine.create_sandbox(who, spec("other", &path)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+        std::fs::remove_file(at).unwrap();
+        std::fs::rename(&aside, at).unwrap();
+        engine.start_sandbox(who, &which).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_root_that_was_free_of_links_must_stay_so() {
+    let world = World::new().await;
+    let (engine, who) = (&world.engine, &world.who);
+    let outside = tempfile::tempdir().unwrap();
+    let root = outside.path().canonicalize().unwrap().join("root");
+    std::fs::create_dir(&root).unwrap();
+    let rootfs = json!({"kind": "directory", "path": root, "noLinks": true});
+    let spec: SandboxSpec = serde_json::from_value(json!({"name": "box", "rootfs": rootfs})).unwrap();
+    let made = engine.create_sandbox(who, spec).await.unwrap();
+    let which = (&made.id).into();
+    engine.stop_sandbox(who, &which, None).await.unwrap();
+    std::fs::rename(&root, outside.path().join("aside")).unwrap();
+    std::os::unix::fs::symlink("/etc", &root).unwrap();
+    let refused = engine.start_sandbox(who, &which).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ fn rootfs(path: &Path) -> CommandResult<RootfsSpec> {
     };
     let path = path.canonicalize().map_err(failed)?;
     if path.is_dir() {
-        return Ok(RootfsSpec::Directory { path, allowed: None });
+        return Ok(RootfsSpec::Directory { path, no_links: false, allowed: None });
     }
     Ok(RootfsSpec::Disk { path, allowed: None })
 }

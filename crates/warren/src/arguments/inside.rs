@@ -130,7 +130,7 @@ fn named_or_bind(source: &str) -> Result<MountSource, String> {
 
 fn bind(source: &str) -> Result<MountSource, String> {
     let host_path = host_path(source)?;
-    Ok(MountSource::Bind { host_path, allowed: None })
+    Ok(MountSource::Bind { host_path, no_links: false, allowed: None })
 }
 
 /// Absolute and without `..`, because the daemon refuses any other path.

@@ -126,7 +126,11 @@ impl Reader<'_> {
             if !path.is_dir() {
                 return Err(self.wrong(at, "image", format!("{} is no directory", path.display())));
             }
-            return Ok((ImageRef::host(), Some(RootfsSpec::Directory { path, allowed: None }), None));
+            return Ok((
+                ImageRef::host(),
+                Some(RootfsSpec::Directory { path, no_links: true, allowed: None }),
+                None,
+            ));
         }
         if let Some(language) = dialects::stand_in(text) {
             return Ok((ImageRef::host(), None, Some((text.to_owned(), language))));
@@ -165,7 +169,8 @@ impl Reader<'_> {
         }
         let source = if host.contains('/') || host.starts_with('.') {
             let host_path = self.paths.resolve(host).map_err(|error| self.at(at, "volumes", &error))?;
-            MountSource::Bind { host_path, allowed: None }
+            // What the path was checked for must hold at every start: somebody may put a link there.
+            MountSource::Bind { host_path, no_links: true, allowed: None }
         } else {
             let name =
                 host.parse().map_err(|error: sandbox::InvalidName| self.wrong(at, "volumes", error))?;

@@ -277,6 +277,25 @@ fn what_is_wrong_is_named_with_its_line_and_nothing_is_made() {
     assert_eq!(world.run(&["exec", "wide-app", "cat", "/all/outside.env"]).expect(0).text(), "A=1\n");
 }
 
+/// A path is checked when the file is read. A program inside that may write beside it could put a link there later.
+#[test]
+fn a_link_that_is_put_in_a_paths_place_is_not_followed() {
+    let world = World::new();
+    let text = "sandboxes: {app: {image: host, volumes: [\".:/all\", \"./data:/data\"]}}";
+    let directory = world.project("shop", text);
+    fs::create_dir(directory.join("data")).unwrap();
+    world.run_in(&directory, &["up"]).expect(0);
+    world.run(&["exec", "shop-app", "sh", "-c", "mv /all/data /all/old; ln -s /etc /all/data"]).expect(0);
+    world.run(&["stop", "shop-app"]).expect(0);
+    for refused in [world.run(&["start", "shop-app"]), world.run_in(&directory, &["up"])] {
+        assert!(refused.code.is_some_and(|code| code != 0), "{refused:?}");
+        assert!(refused.stderr.contains("/data") || refused.stderr.contains("/etc"), "{refused:?}");
+    }
+    fs::remove_file(directory.join("data")).unwrap();
+    fs::create_dir(directory.join("data")).unwrap();
+    world.run_in(&directory, &["up"]).expect(0);
+}
+
 #[test]
 fn ports_of_the_file_are_published() {
     let world = World::new();

@@ -183,7 +183,7 @@ fn mount(volume: &Volume) -> Result<MountSpec> {
                 Some(below) => format!("{}/{}", path.trim_end_matches('/'), below.trim_start_matches('/')),
                 None => path.clone(),
             };
-            MountSource::Bind { host_path: path.into(), allowed: None }
+            MountSource::Bind { host_path: path.into(), no_links: false, allowed: None }
         }
         (None, Some(claim)) => {
             let has_more =

@@ -67,7 +67,7 @@ pub(super) fn plan(image: Option<&str>, rootfs: Option<Rootfs>) -> Result<Ground
 }
 
 fn directory(path: &str) -> Ground {
-    let rootfs = RootfsSpec::Directory { path: path.into(), allowed: None };
+    let rootfs = RootfsSpec::Directory { path: path.into(), no_links: false, allowed: None };
     Ground { rootfs: Some(rootfs), ..Ground::default() }
 }
 
@@ -102,7 +102,7 @@ pub(super) async fn settle(
     spec: &mut SandboxSpec,
     registry: Option<(Reference, PullOptions)>,
 ) -> Result<(), Failure> {
-    if let Some(RootfsSpec::Directory { path, allowed } | RootfsSpec::Disk { path, allowed }) =
+    if let Some(RootfsSpec::Directory { path, allowed, .. } | RootfsSpec::Disk { path, allowed }) =
         &mut spec.rootfs
     {
         let (found, identity) = hostfs::identify(call, &path.to_string_lossy(), Access::Read).await?;

@@ -28,7 +28,7 @@ fn decide(place: &str, mount: Mount) -> Result<MountSpec, Failure> {
     let source = match mount.kind {
         MountKind::Bind => {
             let host_path = host_path.ok_or_else(|| wants("bind", "hostPath"))?.into();
-            MountSource::Bind { host_path, allowed: None }
+            MountSource::Bind { host_path, no_links: false, allowed: None }
         }
         MountKind::Named => {
             let name = mount.name.as_ref().or(mount.source.as_ref());
@@ -103,7 +103,7 @@ fn warning(place: &str, mount: &Mount) -> Option<String> {
 pub(crate) async fn allow(call: &Call, mounts: &mut [MountSpec]) -> Result<(), Failure> {
     for mount in mounts {
         let access = if mount.readonly { Access::Read } else { Access::Write };
-        let (MountSource::Bind { host_path, allowed } | MountSource::Disk { host_path, allowed }) =
+        let (MountSource::Bind { host_path, allowed, .. } | MountSource::Disk { host_path, allowed }) =
             &mut mount.source
         else {
             continue;
