@@ -37,6 +37,7 @@ pub enum MountSource {
         host_path: PathBuf,
         /// Refuse the path if a link is on it, now or at a later start.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schema(rename = "noLinks")]
         no_links: bool,
         #[serde(skip)]
         allowed: Option<FileIdentity>,
