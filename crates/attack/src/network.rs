@@ -1,5 +1,5 @@
 //! The sandbox's end of a network that follows a policy: its sockets belong to the daemon's side, and no program inside
-//! may get at them, imitate them or go around them. For a sandbox whose network nobody serves.
+//! may get at them, imitate them or go around them. For a sandbox whose policy allows none of the addresses here.
 
 use std::{
     fs, io,
@@ -26,7 +26,7 @@ const RELEASE_MARK: u32 = 0x7761_7272;
 /// The sandbox's own addresses.
 const OWN_V4: Ipv4Addr = Ipv4Addr::new(10, 83, 66, 1);
 const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0x6172, 0x7265, 0x6e00, 0, 0, 0, 1);
-/// Addresses outside, which nobody answers for.
+/// Addresses outside, which the policy does not allow.
 const OUTSIDE: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(93, 184, 216, 34)),
     IpAddr::V6(Ipv6Addr::new(0x2606, 0x4700, 0, 0, 0, 0, 0, 1)),
@@ -211,7 +211,7 @@ fn caught_datagram(outside: IpAddr) -> io::Result<()> {
     server.recv_from(&mut [0; 9]).map(drop)
 }
 
-/// `network-nobody`: without anybody at the other end there is no answer, whatever is tried.
+/// `network-nobody`: what the policy does not allow does not answer.
 pub(crate) fn nobody() -> Report {
     let mut report = Report::new();
     for address in

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use sandbox::{Defaults, SandboxId};
+use sandbox::{Defaults, Policy, SandboxId};
 use store::LedgerLimits;
 
 use crate::{PackageGateway, VolumeLimits};
@@ -45,6 +45,8 @@ pub struct EngineConfig {
     pub images: Option<images::Options>,
     /// Addresses beside loopback on which ports may be published.
     pub publish_on: Vec<IpAddr>,
+    /// What sandboxes may reach at most on the network. The daemon's owner is not bound by it.
+    pub network_ceiling: Policy,
 }
 
 impl EngineConfig {
@@ -64,6 +66,7 @@ impl EngineConfig {
             packages: None,
             images: None,
             publish_on: Vec::new(),
+            network_ceiling: Policy::default(),
         }
     }
 

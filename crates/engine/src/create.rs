@@ -1,8 +1,6 @@
 //! Making a sandbox: a name, a plan, a record, an instance. In this order.
 
-use std::{
-    borrow::Cow, fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration,
-};
+use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
 
 use images::Progress;
 use sandbox::{
@@ -15,7 +13,7 @@ use crate::{
     CreateRequest, Engine, Principal, SandboxRef, SandboxView, base, build,
     core::Core,
     driver::{Birth, Conceived, Driver},
-    error, names,
+    error, names, network,
     patches::Pending,
     ports,
     shared::{Gone, Shared},
@@ -122,7 +120,7 @@ impl Engine {
             .try_for_each(|at| ports::check_address(self.core(), who, at))?;
         // Before anything is pulled, or removed to make room.
         let core = self.core();
-        sandbox::check_spec(spec, &defaults_for(core, spec), core.backends.capabilities()).map(drop)
+        sandbox::check_spec(spec, &defaults_for(core, who, spec), core.backends.capabilities()).map(drop)
     }
 }
 
@@ -213,18 +211,19 @@ pub(crate) async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt
     }
 }
 
-fn defaults_for<'a>(core: &'a Core, spec: &SandboxSpec) -> Cow<'a, Defaults> {
-    let defaults = &core.config.defaults;
+fn defaults_for(core: &Core, who: &Principal, spec: &SandboxSpec) -> Defaults {
+    let defaults = Defaults { ceilings: network::ceilings(core, who), ..core.config.defaults.clone() };
     match build::is_of_builds(spec) {
-        true => Cow::Owned(build::defaults(defaults)),
-        false => Cow::Borrowed(defaults),
+        true => build::defaults(&defaults),
+        false => defaults,
     }
 }
 
 fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> Result<SandboxRecord> {
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
-    let plan = plan(&id, &name, spec, &defaults_for(core, spec), base, core.backends.capabilities())?;
+    let defaults = defaults_for(core, who, spec);
+    let plan = plan(&id, &name, spec, &defaults, base, core.backends.capabilities())?;
     let now = core.clock.now();
     Ok(SandboxRecord {
         id,

@@ -4,6 +4,7 @@
 mod backends;
 mod images;
 mod mcp_sandbox;
+mod network;
 mod ports;
 mod snapshots;
 mod volumes;
@@ -24,6 +25,7 @@ pub(crate) use self::{
     backends::{BackendsConfig, ProgramChoice},
     images::ImagesConfig,
     mcp_sandbox::McpSandboxConfig,
+    network::NetworkConfig,
     ports::PortsConfig,
     snapshots::SnapshotsConfig,
     volumes::VolumesConfig,
@@ -59,6 +61,8 @@ const KEYS: &[&str] = &[
     "backends.oci",
     "backends.gvisor",
     "backends.process",
+    "network.ceiling",
+    "network.ceiling_rules",
     "ports.domain",
     "ports.publish_on",
 ];
@@ -89,6 +93,7 @@ pub(crate) struct Config {
     pub(crate) snapshots: SnapshotsConfig,
     pub(crate) volumes: VolumesConfig,
     pub(crate) backends: BackendsConfig,
+    pub(crate) network: NetworkConfig,
     pub(crate) ports: PortsConfig,
     /// Only where the file may be one of mcp-sandbox.
     pub(crate) mcp_sandbox: McpSandboxConfig,
@@ -161,7 +166,7 @@ impl Config {
             let line = before.lines().count().max(1);
             Error::invalid(format!("{place}, line {line}: {}", error.message())).with_hint(
                 "Correct the file; docs/packages.md, docs/images.md, docs/snapshots.md, \
-                 docs/volumes.md, docs/backends.md and docs/ports.md show examples.",
+                 docs/volumes.md, docs/backends.md, docs/network.md and docs/ports.md show examples.",
             )
         })?;
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
@@ -240,6 +245,11 @@ impl Config {
             }
             _ if key.starts_with("backends.") && KEYS.contains(&key) => {
                 if let Err(wanted) = self.backends.set(key, value) {
+                    return wrong(wanted);
+                }
+            }
+            _ if key.starts_with("network.") && KEYS.contains(&key) => {
+                if let Err(wanted) = self.network.set(key, value) {
                     return wrong(wanted);
                 }
             }

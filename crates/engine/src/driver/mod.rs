@@ -21,7 +21,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use sandbox::{
     Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, ExposedPort, Instance, Lifetime, NetworkHeld,
-    Next, OnExpiry, Result, SandboxName, SandboxState, SnapshotId, check_labels,
+    Next, OnExpiry, Policy, Result, SandboxName, SandboxState, SnapshotId, check_labels,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
@@ -122,6 +122,8 @@ pub(crate) enum Command {
     /// Record another network policy, and hold it.
     ChangeNetwork {
         change: Box<NetworkChange>,
+        /// Of the caller.
+        ceilings: Vec<Policy>,
         reply: Reply<NetworkHeld>,
     },
     /// Release the sandbox; it lives on.
@@ -438,8 +440,8 @@ impl Driver {
                 });
                 reply.send(withdrawn.await).unwrap_or(());
             }
-            Command::ChangeNetwork { change, reply } => {
-                reply.send(self.change_network(&change).await).unwrap_or(());
+            Command::ChangeNetwork { change, ceilings, reply } => {
+                reply.send(self.change_network(&change, &ceilings).await).unwrap_or(());
             }
             Command::Close { reply } => self.close(reply).await,
         }
@@ -460,8 +462,8 @@ impl Driver {
     }
 
     /// The record first; then the instance holds it, if there is one.
-    async fn change_network(&mut self, change: &NetworkChange) -> Result<NetworkHeld> {
-        let (spec, plan) = network::decide(&self.core, &self.record, change)?;
+    async fn change_network(&mut self, change: &NetworkChange, ceilings: &[Policy]) -> Result<NetworkHeld> {
+        let (spec, plan) = network::decide(&self.core, &self.record, change, ceilings)?;
         let before = self.record.clone();
         (self.record.spec.network, self.record.plan.network) = (spec, plan);
         if let Err(error) = self.save().await {

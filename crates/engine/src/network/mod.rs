@@ -7,7 +7,7 @@ mod log;
 mod watch;
 
 use sandbox::{
-    Capability, Error, NetworkHeld, NetworkSpec, Preset, Result,
+    Capability, Error, NetworkHeld, NetworkSpec, Policy, Preset, Result,
     network::{Rule, RuleAction},
     plan_network,
 };
@@ -133,7 +133,9 @@ impl Engine {
         change: NetworkChange,
     ) -> Result<NetworkView> {
         let shared = self.core().find_to_change(who, which).await?;
-        let held = ask(&shared, |reply| Command::ChangeNetwork { change: Box::new(change), reply }).await?;
+        let ceilings = ceilings(self.core(), who);
+        let change = Box::new(change);
+        let held = ask(&shared, |reply| Command::ChangeNetwork { change, ceilings, reply }).await?;
         let is_pending = held == NetworkHeld::FromNextStart && shared.status.borrow().life.is_some();
         Ok(NetworkView { is_pending, ..shared.network_view() })
     }
@@ -168,14 +170,20 @@ impl Shared {
     }
 }
 
+/// The most that this caller's sandboxes may reach.
+pub(crate) fn ceilings(core: &Core, who: &Principal) -> Vec<Policy> {
+    if who.is_owner { Vec::new() } else { vec![core.config.network_ceiling.clone()] }
+}
+
 /// The policy and the plan after a change, for the back end that the sandbox is on.
 pub(crate) fn decide(
     core: &Core,
     record: &store::SandboxRecord,
     change: &NetworkChange,
+    ceilings: &[Policy],
 ) -> Result<(NetworkSpec, sandbox::NetworkPlan)> {
     let spec = change.apply(&record.spec.network)?;
-    let plan = plan_network(&spec, &core.config.defaults.ceilings)?;
+    let plan = plan_network(&spec, ceilings)?;
     let plan = sandbox::NetworkPlan { namespace: record.namespace.clone(), ..plan };
     if plan.needs_edge() && !core.backends.has(&record.plan, Capability::Network) {
         return Err(error::not_had(record.plan.backend, Capability::Network));

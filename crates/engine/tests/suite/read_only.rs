@@ -19,7 +19,6 @@ const LOOKING: &[&str] = &[
     "authenticate_key",
     "calls",
     "close",
-    "close_to_sandboxes",
     "contexts",
     "diff_sandbox",
     "end",
@@ -203,6 +202,7 @@ fn methods_of_the_engine() -> BTreeSet<String> {
     let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
     let folders = [
         "build/mod.rs",
+        "network/mod.rs",
         "packages/mod.rs",
         "snapshots/mod.rs",
         "snapshots/diff.rs",

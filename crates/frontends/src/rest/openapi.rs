@@ -35,8 +35,9 @@ pub fn document() -> utoipa::openapi::OpenApi {
 /// unique.
 fn name_operations(document: &mut utoipa::openapi::OpenApi) {
     for item in document.paths.paths.values_mut() {
-        for operation in
-            [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
+        for operation in [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete]
+            .into_iter()
+            .flatten()
         {
             let noun = operation.tags.iter().flatten().next();
             if let (Some(noun), Some(name)) = (noun, &operation.operation_id) {

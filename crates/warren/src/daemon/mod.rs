@@ -216,6 +216,7 @@ fn engine_config(options: &ServeOptions, unpacker: Arc<dyn Unpacker>) -> EngineC
     config.snapshots.apply(&mut engine);
     config.volumes.apply(&mut engine.volumes);
     engine.publish_on.clone_from(&config.ports.publish_on);
+    engine.network_ceiling.clone_from(&config.network.ceiling);
     engine.images = Some(ImageOptions { unpacker, ..config.images.options() });
     engine
 }

@@ -68,6 +68,8 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
             json!({ "name": target, "withdraw": 80 }),
         ]),
         "sandbox_get_endpoint" => on(json!({ "port": 80 })),
+        "sandbox_network" => on(json!({ "preset": "none" })),
+        "sandbox_network_log" => on(json!({})),
         "sandbox_package_install" => on(json!({ "packages": ["numpy"] })),
         "sandbox_package_status" => Refused(vec![
             json!({ "name": target, "package": "numpy" }),

@@ -67,6 +67,7 @@ pub(super) fn describe(document: &mut OpenApi) {
             ("GET", &mut item.get),
             ("PUT", &mut item.put),
             ("POST", &mut item.post),
+            ("PATCH", &mut item.patch),
             ("DELETE", &mut item.delete),
         ];
         for (method, operation) in methods {

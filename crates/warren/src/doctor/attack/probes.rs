@@ -385,7 +385,7 @@ pub(crate) const PROBES: &[Probe] = &[
     network("network-catch", "What is for outside cannot be caught inside", |stage| {
         Box::pin(networks::seen(stage, "network-catch"))
     }),
-    network("network-nobody", "A network that nobody serves reaches nothing", |stage| {
+    network("network-nobody", "A network reaches nothing that its policy does not allow", |stage| {
         Box::pin(networks::seen(stage, "network-nobody"))
     }),
     probe(ESCAPES, "descriptors", "No descriptor is inherited (CVE-2024-21626)", Inside("descriptors")),
