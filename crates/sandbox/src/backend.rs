@@ -325,7 +325,10 @@ pub trait Instance: fmt::Debug + Send + Sync {
     async fn usage(&self) -> Result<Usage, BackendError>;
 
     /// Holds this network policy from now on. Open connections that it forbids end.
-    async fn hold_network(&self, _plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
+    async fn hold_network(&self, plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
+        if !plan.needs_edge() {
+            return Ok(NetworkHeld::Now);
+        }
         Err(BackendError::Unsupported {
             what: "this back end has no network policies".to_owned(),
             next: None,

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use sandbox::{BackendError, GuestStream, Instance, Isolation, Usage};
+use sandbox::{BackendError, GuestStream, Instance, Isolation, NetworkHeld, NetworkPlan, Usage};
 use tokio::sync::watch;
 
 use crate::{
@@ -142,6 +142,11 @@ impl Instance for TestInstance {
 
     async fn usage(&self) -> Result<Usage, BackendError> {
         self.0.ask(|real| async move { real.usage().await }).await
+    }
+
+    async fn hold_network(&self, plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
+        let plan = plan.clone();
+        self.0.ask(|real| async move { real.hold_network(&plan).await }).await
     }
 
     async fn ended(&self) {

@@ -60,7 +60,8 @@ impl Engine {
             return Err(error::wrong_state(&shared.label(), state, sandbox::Action::Snapshot));
         }
         let under = spec.under.map_or("/".to_owned(), |under| sandbox::path_from(&plan.cwd, &under));
-        if under.contains('\0') || under.len() > 4095 {
+        // An empty one stays empty.
+        if under.is_empty() || under.contains('\0') || under.len() > 4095 {
             return Err(Error::invalid(format!("{:?} is not a path", shorten(&under)))
                 .with_hint("Give a path of at most 4095 bytes without NUL."));
         }

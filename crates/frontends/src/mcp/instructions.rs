@@ -14,7 +14,8 @@ pub(super) const NATIVE: &str = "Warren runs sandboxes. sandbox_create makes one
     Unless you ask otherwise, a sandbox has the programs of this machine (image \"host\": bash, and usually python3 and node), \
     {memory} of memory, {cpus} CPU, {disk} of disk; commands run as {user} in {cwd}, by bash where there is one. Relative \
     paths start there. sandbox_create returns what it really has.\n\
-    There is no network: curl, git clone and the like fail. Install packages with sandbox_package_install (pip, npm, apt). \
+    There is no network unless network.preset of sandbox_create, or sandbox_network, asks for one and the operator allows \
+    it: curl, git clone and the like fail. Install packages with sandbox_package_install (pip, npm, apt). \
     A server inside is seen with sandbox_ports.\n\
     A command is stopped after {timeout} (set timeoutMs); start longer ones with sandbox_shell background: true, follow them with \
     sandbox_exec_poll. Output is cut to {output} a stream, with a hint that names the call for the rest.\n\

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use engine::{NetworkChange, NetworkPatch, NetworkView};
-use sandbox::NetworkSpec;
+use sandbox::{Error, NetworkSpec};
 use utoipa_axum::router::OpenApiRouter;
 
 use super::{
@@ -57,6 +57,9 @@ async fn patch(
     responses((status = 200, body = v1::NetworkLog)))]
 async fn log(State(rest): State<Rest>, ask: Ask<v1::NetworkLogQuery>) -> ApiResult<Json<v1::NetworkLog>> {
     let limit = ask.query.limit.map_or(DEFAULT_LISTED, |limit| limit as usize);
+    if limit == 0 {
+        return Err(Error::invalid("limit is 0; it must be at least 1").into());
+    }
     let entries = rest.engine.network_log(&ask.who, &ask.which, ask.query.from, limit).await?;
     Ok(Json(v1::NetworkLog { entries }))
 }

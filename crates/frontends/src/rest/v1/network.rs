@@ -12,7 +12,7 @@ pub struct NetworkLog {
 query!(NetworkLogQuery {
     /// The first number; without it, the last `limit` entries.
     pub from: Option<u64>,
-    /// 100 when absent.
-    #[param(minimum = 1, maximum = 1000)]
+    /// 100 when absent. The daemon keeps the last 1000.
+    #[param(minimum = 1)]
     pub limit: Option<u32>,
 });

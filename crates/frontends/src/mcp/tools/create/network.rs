@@ -40,6 +40,12 @@ pub(super) fn plan(network: Option<&Network>, warnings: &mut Vec<String>) -> Res
         (Some(true), _) => Some(Preset::None),
         (_, preset) => preset,
     };
+    let asks_for_ports = network.ports.as_ref().is_some_and(|ports| !ports.is_empty());
+    if preset.is_none() && network.allow.is_none() && !asks_for_ports {
+        warnings.push(
+            "It reaches package indexes only; network.preset and network.allow ask for more.".to_owned(),
+        );
+    }
     let connections = network.max_connections.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
     Ok(NetworkSpec {
         preset,

@@ -112,9 +112,8 @@ async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
             json!({ "network": { "ports": [{ "hostPort": 0, "guestPort": 2, "protocol": "udp" }] } }),
             "only TCP ports",
         ),
-        (json!({ "network": { "dns": {} } }), "network.dns"),
+        (json!({ "network": { "dns": { "allowRebind": true } } }), "network.dns.allowRebind"),
         (json!({ "network": { "tls": { "ports": [443] } } }), "network.tls"),
-        (json!({ "network": { "maxConnections": 1 } }), "network.maxConnections"),
         (json!({ "network": { "ipv4Pool": "x" } }), "network.ipv4Pool"),
         (json!({ "network": { "ipv6Pool": "x" } }), "network.ipv6Pool"),
         (json!({ "network": { "trustHostCas": true } }), "network.trustHostCas"),
@@ -259,7 +258,9 @@ async fn what_is_met_otherwise_is_accepted_and_told() {
         )
         .await;
     let warnings = envelope["warnings"].to_string();
-    for part in ["no network", "lifecycle.logLevel, lifecycle.quietLogs", "outlives", "rlimits nproc"] {
+    for part in
+        ["package indexes only", "lifecycle.logLevel, lifecycle.quietLogs", "outlives", "rlimits nproc"]
+    {
         assert!(warnings.contains(part), "{part:?} in {warnings}");
     }
     let config = client.data("sandbox_inspect", json!({ "name": "web" })).await["config"].clone();
@@ -534,7 +535,7 @@ async fn a_new_sandbox_says_what_it_has() {
         (&made["image"], &made["workdir"], &made["user"]),
         (&json!("host"), &json!("/srv"), &json!("root"))
     );
-    assert_eq!((&made["shell"], &made["network"]), (&json!("/bin/bash"), &json!("none")));
+    assert_eq!((&made["shell"], &made["network"]), (&json!("/bin/bash"), &json!("packages")));
     assert_eq!(
         (&made["memoryMib"], &made["cpus"], &made["timeoutMs"]),
         (&json!(64), &json!(1.0), &json!(120_000))
