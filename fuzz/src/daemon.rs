@@ -71,7 +71,7 @@ impl Daemon {
             let api = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
             let mcp = Mcp::new(engine.clone(), Settings::default());
             let tools = mcp::router(&mcp, NATIVE, dialects::ALL, &stop, &activity);
-            let tools = tools.merge(dialects::routes(&mcp, NATIVE));
+            let tools = tools.merge(dialects::routes(&mcp, NATIVE, &activity, &stop));
             let app = http::app(api.merge(tools), Gate::unix(engine.clone(), Arc::new(Operator)));
             (engine, app)
         });

@@ -1,6 +1,9 @@
 //! A bare MCP client over HTTP: one connection, one request at a time.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -44,6 +47,8 @@ pub(super) struct Caller {
     path: String,
     session: Option<String>,
     n_asked: u64,
+    /// How long the last answer took, until its last byte. To read it as JSON is the client's own affair.
+    pub(super) took: Duration,
 }
 
 impl Caller {
@@ -58,7 +63,8 @@ impl Caller {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         let path = path.to_owned();
-        let mut caller = Self { sender, address, dialect, path, session: None, n_asked: 0 };
+        let mut caller =
+            Self { sender, address, dialect, path, session: None, n_asked: 0, took: Duration::ZERO };
         if dialect == Dialect::Session {
             let (session, answer) = caller.post(&initialize(0)).await?;
             caller.session = session;
@@ -119,10 +125,12 @@ impl Caller {
         let body = Full::new(Bytes::from(message.to_string()));
         let request = request.body(body)?;
         self.sender.ready().await?;
+        let start = Instant::now();
         let answer = self.sender.send_request(request).await?;
         let status = answer.status();
         let session = answer.headers().get(SESSION_HEADER).and_then(|id| id.to_str().ok()).map(str::to_owned);
         let bytes = answer.into_body().collect().await?.to_bytes();
+        self.took = start.elapsed();
         if status == StatusCode::ACCEPTED {
             return Ok((session, Value::Null));
         }
