@@ -47,7 +47,7 @@ async def what_is_there(client, name):
     n_bytes = len(json.dumps(listed, separators=(",", ":"), ensure_ascii=False).encode())
     check(n_bytes <= MAX_LIST_BYTES, f"tools/list takes {n_bytes} bytes")
     made = await data(client, "sandbox_create", {"name": name, "memoryMib": 512})
-    check((made["workdir"], made["user"], made["network"]) == ("/root", "root", "none"), made)
+    check((made["workdir"], made["user"], made["network"]) == ("/root", "root", "packages"), made)
     check(made["shell"].endswith("bash") and {"python", "bash"} <= set(made["languages"]), made)
     check((made["memoryMib"], made["timeoutMs"]) == (512, 120_000), made)
 
