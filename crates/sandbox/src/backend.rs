@@ -12,8 +12,9 @@ use tokio::{
 };
 
 use crate::{
-    ByteSize, DiffQuery, DiffReport, Error, Isolation, NetworkEvent, NetworkPlan, Next, PublishedPort,
-    SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, Usage, VolumeId, VolumeKind, VolumeStorage,
+    ByteSize, DiffQuery, DiffReport, Error, HeldSecrets, Isolation, NetworkEvent, NetworkPlan, Next,
+    PublishedPort, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, Usage, VolumeId, VolumeKind,
+    VolumeStorage,
 };
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -301,6 +302,10 @@ pub trait BackendNetwork: Send + Sync {
     /// Replaces what sandboxes must not reach on the host: `closed`, the daemon's own listeners, never; `published`,
     /// ports that lead into sandboxes, only by a rule that names the sandbox.
     fn surround(&self, closed: Vec<SocketAddr>, published: BTreeMap<u16, PublishedPort>);
+
+    /// Keeps the secrets of a sandbox, in place of those it had, for as long as it is told nothing else. Called before
+    /// the instance is made or adopted, and when they change; `None` when the sandbox has none, or ends.
+    fn hold_secrets(&self, id: &SandboxId, secrets: Option<HeldSecrets>);
 }
 
 /// One live instance, built by a [`Backend`].

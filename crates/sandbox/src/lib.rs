@@ -23,6 +23,7 @@ mod package;
 mod patch;
 mod plan;
 mod port;
+mod secret;
 mod size;
 mod snapshot;
 mod spec;
@@ -64,6 +65,10 @@ pub use package::{
 pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches, is_beneath, path_from};
 pub use plan::{DEFAULT_SHELL, Defaults, RootfsPlan, SandboxPlan, at_mount, check_labels, check_spec, plan};
 pub use port::{ExposedPort, MAX_EXPOSED_PORTS, PortSpec, PortView, check_ports};
+pub use secret::{
+    Authority, HeldSecret, HeldSecrets, MAX_SECRET_BYTES, MAX_SECRET_NAME_BYTES, SecretKey, SecretName,
+    SecretRules, SecretUse, SecretValue,
+};
 pub use size::{ByteSize, InvalidSize};
 pub use snapshot::{
     MAX_SNAPSHOT_CHAIN, MAX_SNAPSHOT_LABELS, SNAPSHOT_FORMAT, SnapshotManifest, SnapshotSource,

@@ -16,7 +16,7 @@ use std::{
 };
 
 use edge::{Around, Client, ClientError, Told};
-use sandbox::{NetworkEvent, NetworkPlan, PublishedPort, SandboxId};
+use sandbox::{HeldSecrets, NetworkEvent, NetworkPlan, PublishedPort, SandboxId};
 use tokio::sync::{Notify, broadcast};
 
 use super::network;
@@ -52,6 +52,7 @@ struct State {
     /// The living edge.
     client: Option<Arc<Client>>,
     served: BTreeMap<SandboxId, Served>,
+    secrets: BTreeMap<SandboxId, HeldSecrets>,
     closed: Vec<SocketAddr>,
     published: BTreeMap<u16, PublishedPort>,
 }
@@ -78,6 +79,14 @@ impl Edge {
         (state.closed, state.published) = (closed, published);
         drop(state);
         self.0.changed.notify_one();
+    }
+
+    pub(crate) fn hold_secrets(&self, id: &SandboxId, secrets: Option<HeldSecrets>) {
+        let mut state = self.0.state();
+        match secrets {
+            Some(secrets) => state.secrets.insert(id.clone(), secrets),
+            None => state.secrets.remove(id),
+        };
     }
 
     /// Serves a sandbox from now on, by the sockets that its guest has. Returns at once: until it is served, its first

@@ -40,9 +40,9 @@ use async_trait::async_trait;
 use jail::{Reply, Request, cgroup::Cgroups};
 use sandbox::{
     Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots, BackendVolumes,
-    ByteSize, Capabilities, Capability, DiffQuery, DiffReport, Holding, Instance, MountOrigin, MountPlan,
-    NetworkEvent, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts,
-    VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
+    ByteSize, Capabilities, Capability, DiffQuery, DiffReport, HeldSecrets, Holding, Instance, MountOrigin,
+    MountPlan, NetworkEvent, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
+    TreeFacts, VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
 };
 use tokio::{io::Interest, sync::broadcast};
 
@@ -498,6 +498,10 @@ impl BackendNetwork for Edge {
 
     fn surround(&self, closed: Vec<SocketAddr>, published: BTreeMap<u16, PublishedPort>) {
         self.surround(closed, published);
+    }
+
+    fn hold_secrets(&self, id: &SandboxId, secrets: Option<HeldSecrets>) {
+        self.hold_secrets(id, secrets);
     }
 }
 

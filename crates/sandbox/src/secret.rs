@@ -1,0 +1,160 @@
+//! Secrets that never enter a sandbox: inside there is a placeholder, and the edge puts the value in on the way out.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result, network::DnsName};
+
+/// Longest name of a secret.
+pub const MAX_SECRET_NAME_BYTES: usize = 64;
+/// Longest value: what fits in a header that servers accept.
+pub const MAX_SECRET_BYTES: usize = 8 * 1024;
+
+/// The name of a secret, which is also that of its variable inside, unless another is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "GITHUB_TOKEN")]
+pub struct SecretName(String);
+
+impl SecretName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SecretName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let is_later = |c: char| is_first(c) || c.is_ascii_digit();
+        let is_name = text.starts_with(is_first) && text.chars().all(is_later);
+        if !is_name || text.len() > MAX_SECRET_NAME_BYTES {
+            let shown: String = text.chars().take(80).collect();
+            return Err(Error::invalid(format!("{shown:?} cannot be the name of a secret")).with_hint(
+                format!("Use up to {MAX_SECRET_NAME_BYTES} letters, digits and '_', and no digit first."),
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for SecretName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl TryFrom<String> for SecretName {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<SecretName> for String {
+    fn from(name: SecretName) -> Self {
+        name.0
+    }
+}
+
+/// Where the value of a secret may go. The operator decides this, never the caller who uses it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SecretRules {
+    /// Servers it is for: exact names, over TLS on port 443.
+    pub hosts: Vec<DnsName>,
+    /// Headers in which the placeholder is replaced, in lower case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<String>,
+    /// Also in the query of the address.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub query: bool,
+    /// Also in the body.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub body: bool,
+    /// Methods, in upper case, of requests that get the value; all when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub methods: Vec<String>,
+    /// Beginnings of paths of requests that get the value, whole segments only; all when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+}
+
+/// Bytes that are shown nowhere, and are overwritten when they go.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretValue(String);
+
+impl SecretValue {
+    /// What can stand in a header: visible ASCII and blanks within, not empty.
+    pub fn new(value: String) -> Result<Self> {
+        let is_visible = |byte: u8| (0x20..0x7f).contains(&byte);
+        if value.is_empty() || value.len() > MAX_SECRET_BYTES || !value.bytes().all(is_visible) {
+            return Err(Error::invalid(format!(
+                "the value of a secret must have 1 to {MAX_SECRET_BYTES} visible ASCII characters"
+            ))
+            .with_hint("A line break at its end does not belong to it: omit it."));
+        }
+        Ok(Self(value))
+    }
+
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretValue(…)")
+    }
+}
+
+/// One secret of one sandbox, as the edge holds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldSecret {
+    pub name: SecretName,
+    /// What programs inside have in its place: random for each sandbox, only letters, digits, `_` and `-`.
+    pub placeholder: String,
+    pub value: SecretValue,
+    pub rules: SecretRules,
+}
+
+/// What the edge needs to put secrets into one sandbox's requests. Never part of a record or of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldSecrets {
+    pub authority: Authority,
+    pub secrets: Vec<HeldSecret>,
+}
+
+/// The certificate authority of one sandbox, limited to the hosts of its secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Authority {
+    /// PEM; trusted inside.
+    pub certificate: String,
+    /// PEM; kept outside.
+    pub key: SecretKey,
+}
+
+/// A private key in PEM, shown nowhere.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretKey(pub String);
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey(…)")
+    }
+}
+
+/// A secret that a sandbox asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SecretUse {
+    pub name: SecretName,
+    /// The variable inside that holds the placeholder; the secret's name when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<SecretName>,
+}
