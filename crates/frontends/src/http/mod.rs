@@ -12,6 +12,7 @@ mod error;
 mod error_body;
 mod foreign;
 mod gate;
+pub(crate) mod handler;
 mod hosts;
 mod inside;
 mod key_auth;

@@ -12,14 +12,14 @@ use axum::{
 use engine::SandboxRef;
 use sandbox::Error;
 
-use super::{Rest, extract::Caller, routes::AnyHandler};
-use crate::http::Refusal;
+use super::{Rest, extract::Caller};
+use crate::http::{Refusal, handler::erased};
 
 /// `/v1/sandboxes/lab/ports/8000` has this many slashes before those of the server's own path.
 const SLASHES_BEFORE: usize = 5;
 
 pub(super) fn routes() -> Router<Rest> {
-    let forward = AnyHandler::new(forward);
+    let forward = erased(forward);
     Router::new()
         .route("/v1/sandboxes/{sandbox}/ports/{port}/", any(forward))
         .route("/v1/sandboxes/{sandbox}/ports/{port}/{*path}", any(forward))

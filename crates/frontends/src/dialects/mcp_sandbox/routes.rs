@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     code::Serving,
-    http::{error_hint, http_status},
+    http::{error_hint, handler::erased, http_status},
     links,
     mcp::Mcp,
 };
@@ -37,15 +37,15 @@ struct Front {
 pub(in crate::dialects) fn routes(mcp: &Mcp, is_plain: bool) -> Router {
     let own = || {
         Router::new()
-            .route("/sandbox/file", get(file))
-            .route("/health", get(health))
-            .route("/api/register", post(register))
-            .route("/api/token", post(token))
-            .route("/api/users/me", get(me))
-            .route("/api/users/me/api-key", get(api_key))
-            .route("/api/users/me/api-key/regenerate", post(regenerate))
-            .route("/api/users/me/sandboxes", get(sandboxes))
-            .route("/api/users/me/sandboxes/{sandbox}", delete(remove))
+            .route("/sandbox/file", get(erased(file)))
+            .route("/health", get(erased(health)))
+            .route("/api/register", post(erased(register)))
+            .route("/api/token", post(erased(token)))
+            .route("/api/users/me", get(erased(me)))
+            .route("/api/users/me/api-key", get(erased(api_key)))
+            .route("/api/users/me/api-key/regenerate", post(erased(regenerate)))
+            .route("/api/users/me/sandboxes", get(erased(sandboxes)))
+            .route("/api/users/me/sandboxes/{sandbox}", delete(erased(remove)))
     };
     let named = Router::new().nest("/mcp-sandbox", own());
     let all = if is_plain { named.merge(own()) } else { named };

@@ -22,38 +22,41 @@ use axum::{
 use sandbox::{Error, ErrorKind};
 
 use super::ask::{Ask, Front};
-use crate::http::ApiResult;
+use crate::http::{ApiResult, handler::erased};
 
 pub(super) fn routes() -> Router<Front> {
     Router::new()
-        .route("/ping", get(ping))
-        .route("/command", post(commands::run).delete(commands::interrupt))
-        .route("/command/status/{exec}", get(commands::status))
-        .route("/command/{exec}/logs", get(commands::logs))
-        .route("/session", post(sessions::create))
-        .route("/session/{session}", axum::routing::delete(sessions::delete))
-        .route("/session/{session}/run", post(sessions::run))
-        .route("/pty", post(pty::create))
-        .route("/pty/{exec}", get(pty::status).delete(pty::delete))
-        .route("/pty/{exec}/ws", get(pty::attach))
-        .route("/code", post(code::run).delete(code::interrupt))
-        .route("/code/context", post(code::create_context))
-        .route("/code/contexts", get(code::contexts).delete(code::delete_contexts))
-        .route("/code/contexts/{context}", get(code::context).delete(code::delete_context))
-        .route("/files", axum::routing::delete(files::delete))
-        .route("/files/info", get(files::info))
-        .route("/files/search", get(files::search))
-        .route("/files/mv", post(files::rename))
-        .route("/files/permissions", post(files::permissions))
-        .route("/files/replace", post(files::replace))
-        .route("/files/download", get(transfer::download))
-        .route("/files/upload", post(transfer::upload).layer(DefaultBodyLimit::disable()))
-        .route("/directories", post(files::create_directories).delete(files::delete_directories))
-        .route("/directories/list", get(files::list))
-        .route("/metrics", get(metrics::metrics))
-        .route("/metrics/watch", get(metrics::watch))
-        .route("/v1/filesystem/{*rest}", any(no_identities))
-        .route("/v1/isolated/{*rest}", any(no_isolated_sessions))
+        .route("/ping", get(erased(ping)))
+        .route("/command", post(erased(commands::run)).delete(erased(commands::interrupt)))
+        .route("/command/status/{exec}", get(erased(commands::status)))
+        .route("/command/{exec}/logs", get(erased(commands::logs)))
+        .route("/session", post(erased(sessions::create)))
+        .route("/session/{session}", axum::routing::delete(erased(sessions::delete)))
+        .route("/session/{session}/run", post(erased(sessions::run)))
+        .route("/pty", post(erased(pty::create)))
+        .route("/pty/{exec}", get(erased(pty::status)).delete(erased(pty::delete)))
+        .route("/pty/{exec}/ws", get(erased(pty::attach)))
+        .route("/code", post(erased(code::run)).delete(erased(code::interrupt)))
+        .route("/code/context", post(erased(code::create_context)))
+        .route("/code/contexts", get(erased(code::contexts)).delete(erased(code::delete_contexts)))
+        .route("/code/contexts/{context}", get(erased(code::context)).delete(erased(code::delete_context)))
+        .route("/files", axum::routing::delete(erased(files::delete)))
+        .route("/files/info", get(erased(files::info)))
+        .route("/files/search", get(erased(files::search)))
+        .route("/files/mv", post(erased(files::rename)))
+        .route("/files/permissions", post(erased(files::permissions)))
+        .route("/files/replace", post(erased(files::replace)))
+        .route("/files/download", get(erased(transfer::download)))
+        .route("/files/upload", post(erased(transfer::upload)).layer(DefaultBodyLimit::disable()))
+        .route(
+            "/directories",
+            post(erased(files::create_directories)).delete(erased(files::delete_directories)),
+        )
+        .route("/directories/list", get(erased(files::list)))
+        .route("/metrics", get(erased(metrics::metrics)))
+        .route("/metrics/watch", get(erased(metrics::watch)))
+        .route("/v1/filesystem/{*rest}", any(erased(no_identities)))
+        .route("/v1/isolated/{*rest}", any(erased(no_isolated_sessions)))
 }
 
 /// Whether commands can be run: what clients wait for after they created a sandbox.

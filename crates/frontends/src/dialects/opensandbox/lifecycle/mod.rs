@@ -28,7 +28,7 @@ use super::{
     view::{self, Description, PLATFORM},
 };
 use crate::{
-    http::{ApiResult, JsonBody},
+    http::{ApiResult, JsonBody, handler::erased},
     links::BaseUrl,
 };
 
@@ -38,22 +38,22 @@ const TOKEN_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 pub(super) fn routes() -> Router<Front> {
     Router::new()
-        .route("/sandboxes", post(create::create).get(list::list))
-        .route("/sandboxes/{sandbox}", get(inspect).delete(kill))
-        .route("/sandboxes/{sandbox}/metadata", patch(relabel))
-        .route("/sandboxes/{sandbox}/pause", post(pause))
-        .route("/sandboxes/{sandbox}/resume", post(resume))
-        .route("/sandboxes/{sandbox}/renew-expiration", post(renew))
-        .route("/sandboxes/{sandbox}/snapshots", post(snapshots::create))
-        .route("/sandboxes/{sandbox}/endpoints/{port}", get(endpoint))
-        .route("/sandboxes/{sandbox}/diagnostics/{kind}", get(diagnostics::diagnostics))
-        .route("/snapshots", get(snapshots::list))
-        .route("/snapshots/{snapshot}", get(snapshots::inspect).delete(snapshots::delete))
-        .route("/pools", any(no_pools))
-        .route("/pools/{name}", any(no_pools))
-        .route("/templates", any(no_templates))
-        .route("/templates/{template}", any(no_templates))
-        .route("/metrics/events", post(telemetry))
+        .route("/sandboxes", post(erased(create::create)).get(erased(list::list)))
+        .route("/sandboxes/{sandbox}", get(erased(inspect)).delete(erased(kill)))
+        .route("/sandboxes/{sandbox}/metadata", patch(erased(relabel)))
+        .route("/sandboxes/{sandbox}/pause", post(erased(pause)))
+        .route("/sandboxes/{sandbox}/resume", post(erased(resume)))
+        .route("/sandboxes/{sandbox}/renew-expiration", post(erased(renew)))
+        .route("/sandboxes/{sandbox}/snapshots", post(erased(snapshots::create)))
+        .route("/sandboxes/{sandbox}/endpoints/{port}", get(erased(endpoint)))
+        .route("/sandboxes/{sandbox}/diagnostics/{kind}", get(erased(diagnostics::diagnostics)))
+        .route("/snapshots", get(erased(snapshots::list)))
+        .route("/snapshots/{snapshot}", get(erased(snapshots::inspect)).delete(erased(snapshots::delete)))
+        .route("/pools", any(erased(no_pools)))
+        .route("/pools/{name}", any(erased(no_pools)))
+        .route("/templates", any(erased(no_templates)))
+        .route("/templates/{template}", any(erased(no_templates)))
+        .route("/metrics/events", post(erased(telemetry)))
         .merge(egress::lifecycle_routes())
 }
 
