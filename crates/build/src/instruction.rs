@@ -244,7 +244,7 @@ impl Reading<'_> {
                 ("network", Some("default")) => network = Network::Default,
                 ("network", Some("none")) => network = Network::None,
                 ("network", _) => {
-                    let why = "sandboxes reach package indexes and no network";
+                    let why = "what else is reached, the build says as a whole";
                     return Err(self.error(format!("RUN --network takes none or default: {why}")));
                 }
                 ("security", Some("sandbox")) => {}

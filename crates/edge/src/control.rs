@@ -20,7 +20,7 @@ use sandbox::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::events::Counters;
+use crate::{events::Counters, tcp::proxy::UpstreamProxy};
 
 /// Longest message in a packet. Longer ones, plans with very many rules, go by a file in memory.
 const MAX_PACKET: usize = 64 * 1024;
@@ -66,6 +66,8 @@ pub struct Around {
     pub surroundings: Surroundings,
     /// The text of the host's `/etc/resolv.conf`: the edge has no files.
     pub resolv_conf: String,
+    /// The internet is reached through it.
+    pub proxy: Option<UpstreamProxy>,
 }
 
 /// What the edge tells.

@@ -33,6 +33,7 @@ pub use client::{Client, ClientError, Told};
 pub use control::Around;
 pub use events::Counters;
 pub use serve::serve;
+pub use tcp::proxy::UpstreamProxy;
 
 /// What fuzzers feed: the functions that see a sandbox's bytes first.
 #[doc(hidden)]

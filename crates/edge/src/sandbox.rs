@@ -26,7 +26,7 @@ use crate::{
     limits::{MAX_DIALS, Rate},
     pins::Pins,
     raw::Raw,
-    tcp::{hold::Held, pipes::Pipes},
+    tcp::{hold::Held, pipes::Pipes, proxy::UpstreamProxy},
     udp::Flows,
 };
 
@@ -36,7 +36,18 @@ pub(crate) struct Shared {
     pub(crate) around: RwLock<Arc<Surroundings>>,
     /// The host's own resolvers.
     pub(crate) resolvers: RwLock<Arc<[SocketAddr]>>,
+    /// The host's proxy, if it has one.
+    pub(crate) proxy: RwLock<Option<Arc<UpstreamProxy>>>,
     pub(crate) pipes: Pipes,
+}
+
+impl Shared {
+    /// The proxy through which a connection is made; most hosts have none.
+    pub(crate) fn proxy_for(&self, opening: &Opening) -> Option<Arc<UpstreamProxy>> {
+        let proxy = self.proxy.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let around = Arc::clone(&self.around.read().unwrap_or_else(PoisonError::into_inner));
+        proxy.serves(opening.destination.ip(), &opening.names, &around).then_some(proxy)
+    }
 }
 
 #[derive(Debug)]

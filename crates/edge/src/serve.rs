@@ -167,11 +167,14 @@ impl Edge {
 
     /// Puts together what the edge sees and what the daemon said about the host.
     fn look_around(&mut self) {
-        let Around { surroundings, resolv_conf } = &self.around;
+        let Around { surroundings, resolv_conf, proxy } = &self.around;
         let mut all = surroundings.clone();
         let found = self.host.look();
         all.host.extend(found.host);
         all.on_link.extend(found.on_link);
+        // Whoever reached it could have it connect to anything.
+        all.closed.extend(proxy.iter().flat_map(|proxy| proxy.addresses.iter().copied()));
+        *self.shared.proxy.write().unwrap_or_else(PoisonError::into_inner) = proxy.clone().map(Arc::new);
         *self.shared.resolvers.write().unwrap_or_else(PoisonError::into_inner) =
             resolv::servers(resolv_conf).into();
         if !self.shared.replace_around(all) {

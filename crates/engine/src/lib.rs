@@ -55,7 +55,7 @@ mod turns;
 mod view;
 mod volumes;
 
-pub use ::build::{Ignore as BuildIgnore, Network as BuildNetwork};
+pub use ::build::Ignore as BuildIgnore;
 pub use ::images::{
     Auth as ImageAuth, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
     Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,

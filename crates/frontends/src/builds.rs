@@ -1,7 +1,7 @@
 //! What REST and MCP share about builds.
 
-use engine::{BuildNetwork, Platform, Reference};
-use sandbox::{Error, Result};
+use engine::{Platform, Reference};
+use sandbox::{Error, Preset, Result};
 
 pub(crate) fn reference(text: &str) -> Result<Reference> {
     text.parse().map_err(|error: engine::ImageError| {
@@ -15,14 +15,7 @@ pub(crate) fn platform(text: &str) -> Result<Platform> {
     })
 }
 
-pub(crate) fn network(text: &str) -> Result<BuildNetwork> {
-    match text {
-        "default" => Ok(BuildNetwork::Default),
-        "none" => Ok(BuildNetwork::None),
-        other => {
-            let shown: String = other.chars().take(64).collect();
-            Err(Error::invalid(format!("network takes default or none, not {shown:?}"))
-                .with_hint("With default, commands of RUN reach package indexes; no sandbox reaches more."))
-        }
-    }
+/// What `RUN` reaches without a rule; `default`, as docker calls it, is what it is without a word.
+pub(crate) fn preset(text: &str) -> Result<Option<Preset>> {
+    if text == "default" { Ok(None) } else { text.parse().map(Some) }
 }

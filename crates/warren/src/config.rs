@@ -63,6 +63,7 @@ const KEYS: &[&str] = &[
     "backends.process",
     "network.ceiling",
     "network.ceiling_rules",
+    "network.proxy",
     "ports.domain",
     "ports.publish_on",
 ];
@@ -152,7 +153,7 @@ impl Config {
     /// Whether an address has a name or a password in it.
     fn has_credentials(&self) -> bool {
         let has = |url: &Url| url.password().is_some() || !url.username().is_empty();
-        let own = [&self.pip_index, &self.npm_registry, &self.apt_proxy];
+        let own = [&self.pip_index, &self.npm_registry, &self.apt_proxy, &self.network.proxy];
         let mut words = self.apt_sources.iter().flatten().flat_map(|line| line.split_whitespace());
         own.into_iter().flatten().chain(self.images.addresses()).any(has)
             || words.any(|word| Url::parse(word).is_ok_and(|url| has(&url)))

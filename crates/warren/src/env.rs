@@ -105,6 +105,15 @@ pub(crate) const VARIABLES: &[Variable] = &[
         name: "MICROSANDBOX_MCP_*",
         purpose: "The same six settings as WARREN_MCP_* (all but TOOLSETS), used where those are not set.",
     },
+    Variable {
+        name: "HTTPS_PROXY",
+        purpose: "HTTP proxy through which the daemon, and what sandboxes reach of the internet, connects; HTTP_PROXY and \
+                  ALL_PROXY where it is not set. `[network] proxy` of the configuration goes before it for sandboxes.",
+    },
+    Variable {
+        name: "NO_PROXY",
+        purpose: "Names and ranges that are reached without the proxy, separated by commas.",
+    },
     Variable { name: "NO_COLOR", purpose: "Set to anything to disable colours." },
     Variable { name: "TERM", purpose: "Passed into terminals that `-t` opens." },
 ];
@@ -112,6 +121,17 @@ pub(crate) const VARIABLES: &[Variable] = &[
 /// A variable's text; unset and empty are the same.
 pub(crate) fn text(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The proxy for connections to the internet.
+pub(crate) fn proxy() -> Option<String> {
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
+        .into_iter()
+        .find_map(text)
+}
+
+pub(crate) fn no_proxy() -> Option<String> {
+    ["NO_PROXY", "no_proxy"].into_iter().find_map(text)
 }
 
 pub(crate) fn path(name: &str) -> Option<PathBuf> {

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use edge::{Around, Client, ClientError, Told};
+use edge::{Around, Client, ClientError, Told, UpstreamProxy};
 use sandbox::{HeldSecrets, NetworkEvent, NetworkPlan, PublishedPort, SandboxId};
 use tokio::sync::{Notify, broadcast};
 
@@ -31,8 +31,22 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const LIVED_LONG: Duration = Duration::from_secs(30);
 /// How often the host's resolvers are looked up again.
 const RESOLVERS_EVERY: Duration = Duration::from_secs(10);
+/// How long the lookup of the proxy's name may take.
+const PROXY_PATIENCE: Duration = Duration::from_secs(3);
+/// Addresses of the proxy that are tried.
+const MAX_PROXY_ADDRESSES: usize = 8;
 /// Events that wait for a slow reader.
 const MAX_EVENTS: usize = 1024;
+
+/// The proxy through which this host reaches the internet.
+#[derive(Debug, Clone)]
+pub struct HostProxy {
+    /// A name or an address.
+    pub host: String,
+    pub port: u16,
+    /// Without its addresses, which are looked up again and again.
+    pub settings: UpstreamProxy,
+}
 
 #[derive(Debug)]
 pub(crate) struct Edge(Arc<Shared>);
@@ -40,6 +54,7 @@ pub(crate) struct Edge(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     starter: EdgeStarter,
+    proxy: Option<HostProxy>,
     events: broadcast::Sender<NetworkEvent>,
     state: Mutex<State>,
     /// Sandboxes, policies or surroundings changed.
@@ -65,9 +80,9 @@ struct Served {
 }
 
 impl Edge {
-    pub(crate) fn new(starter: EdgeStarter) -> Self {
+    pub(crate) fn new(starter: EdgeStarter, proxy: Option<HostProxy>) -> Self {
         let events = broadcast::Sender::new(MAX_EVENTS);
-        Self(Arc::new(Shared { starter, events, state: Mutex::default(), changed: Notify::new() }))
+        Self(Arc::new(Shared { starter, proxy, events, state: Mutex::default(), changed: Notify::new() }))
     }
 
     pub(crate) fn events(&self) -> broadcast::Receiver<NetworkEvent> {
@@ -164,8 +179,9 @@ impl Shared {
         }
     }
 
-    fn around(&self) -> Around {
+    async fn around(&self) -> Around {
         let mut around = Around {
+            proxy: self.found_proxy().await,
             resolv_conf: fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
             ..Around::default()
         };
@@ -173,6 +189,20 @@ impl Shared {
         around.surroundings.closed.clone_from(&state.closed);
         around.surroundings.published.clone_from(&state.published);
         around
+    }
+
+    /// The host's proxy with its addresses of now. One that cannot be found has none.
+    async fn found_proxy(&self) -> Option<UpstreamProxy> {
+        let HostProxy { host, port, settings } = self.proxy.as_ref()?;
+        let looked_up = tokio::net::lookup_host((host.as_str(), *port));
+        let addresses = match tokio::time::timeout(PROXY_PATIENCE, looked_up).await {
+            Ok(Ok(addresses)) => addresses.take(MAX_PROXY_ADDRESSES).collect(),
+            _ => {
+                tracing::warn!(%host, "the proxy's name could not be resolved: sandboxes do not reach the internet");
+                Vec::new()
+            }
+        };
+        Some(UpstreamProxy { addresses, ..settings.clone() })
     }
 }
 
@@ -211,7 +241,7 @@ async fn run(shared: &Arc<Shared>) -> io::Result<()> {
 async fn serve_by(shared: &Arc<Shared>, control: OwnedFd) -> io::Result<()> {
     let (client, mut told) = Client::new(control)?;
     let client = Arc::new(client);
-    let mut known = shared.around();
+    let mut known = shared.around().await;
     // Before the first sandbox: what is closed must never be open.
     client.around(&known).await.map_err(io::Error::other)?;
     let all: Vec<_> = {
@@ -233,7 +263,7 @@ async fn serve_by(shared: &Arc<Shared>, control: OwnedFd) -> io::Result<()> {
             () = shared.changed.notified() => {}
             _ = resolvers.tick() => {}
         }
-        let now = shared.around();
+        let now = shared.around().await;
         if now != known && client.around(&now).await.is_ok() {
             known = now;
         }

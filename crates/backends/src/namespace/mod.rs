@@ -50,7 +50,7 @@ use cage::{Beneath, Ground, Ids};
 pub(crate) use cage::{KernelFiles, internet_budget};
 pub use create::CreateCosts;
 use edge_keeper::Edge;
-pub use edge_keeper::EdgeStarter;
+pub use edge_keeper::{EdgeStarter, HostProxy};
 pub use names::Directories;
 use names::FileNames;
 use skeleton::Skeleton;
@@ -110,10 +110,10 @@ impl NamespaceBackend {
     }
 
     /// Serves the networks of sandboxes by edges that this starts. Without it, nobody serves them. Call it before the
-    /// first sandbox is made or adopted.
+    /// first sandbox is made or adopted. `proxy`: what this host reaches the internet through, if not by itself.
     #[must_use]
-    pub fn with_edge(self, starter: EdgeStarter) -> Self {
-        self.0.edge.get_or_init(|| Edge::new(starter));
+    pub fn with_edge(self, starter: EdgeStarter, proxy: Option<HostProxy>) -> Self {
+        self.0.edge.get_or_init(|| Edge::new(starter, proxy));
         self
     }
 

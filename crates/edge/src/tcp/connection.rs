@@ -1,6 +1,7 @@
 //! One connection, from its SYN to its end.
 
 use std::{
+    borrow::Cow,
     io,
     sync::{
         Arc,
@@ -12,7 +13,7 @@ use std::{
 use sandbox::network::{DnsName, NetworkEventKind, Protocol};
 use tokio::{net::TcpStream, sync::oneshot, time::timeout};
 
-use super::{accept::reset, dial, hold::Hold, splice};
+use super::{accept::reset, dial, hold::Hold, proxy::ProxyFailed, splice};
 use crate::{
     dns,
     events::{Decision, count},
@@ -111,7 +112,8 @@ async fn dial(story: &Story) -> io::Result<TcpStream> {
     let sandbox = &story.sandbox;
     tokio::time::sleep(sandbox.connects.take(1, Instant::now())).await;
     let _turn = sandbox.dials.acquire().await;
-    dial::dial(story.opening.destination).await
+    let proxy = sandbox.shared.proxy_for(&story.opening);
+    dial::dial(story.opening.destination, proxy.as_deref()).await
 }
 
 /// Releases the SYN and waits for the sandbox's end.
@@ -160,7 +162,10 @@ async fn carry(story: &Story, pair: Pair) -> io::Result<()> {
     Ok(())
 }
 
-fn in_words(error: &io::Error) -> &'static str {
+fn in_words(error: &io::Error) -> Cow<'static, str> {
+    if let Some(proxy) = error.get_ref().and_then(|inner| inner.downcast_ref::<ProxyFailed>()) {
+        return proxy.to_string().into();
+    }
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "the server refused the connection",
         io::ErrorKind::TimedOut => "the server did not answer",
@@ -168,4 +173,5 @@ fn in_words(error: &io::Error) -> &'static str {
         io::ErrorKind::HostUnreachable => "the server is unreachable",
         _ => "the connection could not be made",
     }
+    .into()
 }

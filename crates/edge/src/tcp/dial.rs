@@ -9,14 +9,18 @@ use std::{
 use sandbox::network::HOST_ADDRESS;
 use tokio::{net::TcpStream, time::timeout};
 
-use super::hold::Refusal;
+use super::{hold::Refusal, proxy::UpstreamProxy};
 use crate::packets::Unreachable;
 
 /// How long a host may take to answer. Clients wait about two minutes; less tells them sooner.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connects to where a sandbox wants to go.
-pub(crate) async fn dial(destination: SocketAddr) -> io::Result<TcpStream> {
+/// Connects to where a sandbox wants to go, through the host's proxy if there is one for it.
+pub(crate) async fn dial(destination: SocketAddr, proxy: Option<&UpstreamProxy>) -> io::Result<TcpStream> {
+    if let Some(proxy) = proxy {
+        let made = timeout(PATIENCE, proxy.connect(destination)).await;
+        return made.unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()));
+    }
     let mut refused = None;
     for address in addresses(destination) {
         match timeout(PATIENCE, TcpStream::connect(address)).await {

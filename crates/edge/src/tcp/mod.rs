@@ -5,4 +5,5 @@ pub(crate) mod connection;
 pub(crate) mod dial;
 pub(crate) mod hold;
 pub(crate) mod pipes;
+pub(crate) mod proxy;
 pub(crate) mod splice;

@@ -6,7 +6,7 @@ use ::images::{Digest, Image};
 use build::{CopyStep, Pattern};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use sandbox::{Error, ErrorKind, FileKind, Result};
+use sandbox::{Error, ErrorKind, FileKind, NetworkSpec, Result};
 
 use super::{
     Builder, MAX_CONTEXT,
@@ -85,7 +85,7 @@ impl Load {
 
     /// From the files of an image, which is looked into from a sandbox of its own.
     pub(super) async fn from_image(builder: &Arc<Builder>, image: &Image, step: &CopyStep) -> Result<Self> {
-        let sandbox = InstructionSandbox::make(builder, image).await?;
+        let sandbox = InstructionSandbox::make(builder, image, NetworkSpec::default()).await?;
         let load = Self::from_sandbox(builder, &sandbox, step).await;
         sandbox.end().await;
         load

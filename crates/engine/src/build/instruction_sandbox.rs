@@ -3,7 +3,9 @@
 use std::{fs::File, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use ::images::Progress;
-use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, ImageRef, PullPolicy, Result, SandboxSpec};
+use sandbox::{
+    Error, ErrorKind, ExecOutcome, ExecSpec, ImageRef, NetworkSpec, PullPolicy, Result, SandboxSpec,
+};
 
 use tokio::sync::oneshot;
 
@@ -29,7 +31,11 @@ impl Engine {
 }
 
 impl<'a> InstructionSandbox<'a> {
-    pub(super) async fn make(builder: &'a Arc<Builder>, image: &::images::Image) -> Result<Self> {
+    pub(super) async fn make(
+        builder: &'a Arc<Builder>,
+        image: &::images::Image,
+        network: NetworkSpec,
+    ) -> Result<Self> {
         let image: ImageRef = image.digest.as_str().parse().map_err(|error| {
             Error::new(ErrorKind::Internal, "an image cannot be named by its digest").with_source(error)
         })?;
@@ -39,6 +45,7 @@ impl<'a> InstructionSandbox<'a> {
             image,
             pull: PullPolicy::Never,
             labels: [(key, value)].into(),
+            network,
             ..SandboxSpec::default()
         };
         let (sender, made) = oneshot::channel();

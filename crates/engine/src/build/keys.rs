@@ -1,7 +1,7 @@
 //! What an instruction is made of, as a digest: the same key means that the layer can be used again.
 
 use ::images::Digest;
-use build::{CopyStep, Network, RunStep};
+use build::{CopyStep, RunStep};
 use serde_json::json;
 
 /// Grows when what a build does for the same words changes, so that no older layer is taken for a new one.
@@ -12,10 +12,9 @@ fn key(parent: &Digest, what: serde_json::Value) -> Digest {
 }
 
 /// Proxies say where things are fetched, not what is built. Whether anything could be fetched does count: a command may get
-/// along without, and make something else. `network` is what it was in the end.
-pub(super) fn of_run(parent: &Digest, step: &RunStep, network: Network) -> Digest {
+/// along without, and make something else. What could be reached beyond that does not.
+pub(super) fn of_run(parent: &Digest, step: &RunStep, is_cut_off: bool) -> Digest {
     let RunStep { command, env, proxies: _, user, workdir, network: _ } = step;
-    let is_cut_off = network == Network::None;
     let what = json!({ "run": command, "env": env, "user": user, "workdir": workdir, "cutOff": is_cut_off });
     key(parent, what)
 }
@@ -40,6 +39,8 @@ pub(super) fn of_copy(parent: &Digest, step: &CopyStep, content: &Digest) -> Dig
 
 #[cfg(test)]
 mod tests {
+    use build::Network;
+
     use super::*;
 
     fn run(command: &str) -> RunStep {
@@ -56,22 +57,18 @@ mod tests {
     #[test]
     fn a_key_changes_with_everything_that_counts() {
         let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
-        let base = of_run(&one, &run("x"), Network::Default);
+        let base = of_run(&one, &run("x"), false);
         assert_eq!(
             base,
-            of_run(
-                &one,
-                &RunStep { proxies: vec![("http_proxy".into(), "p".into())], ..run("x") },
-                Network::Default
-            )
+            of_run(&one, &RunStep { proxies: vec![("http_proxy".into(), "p".into())], ..run("x") }, false)
         );
         let changed = [
-            of_run(&other, &run("x"), Network::Default),
-            of_run(&one, &run("y"), Network::Default),
-            of_run(&one, &RunStep { env: Vec::new(), ..run("x") }, Network::Default),
-            of_run(&one, &RunStep { user: Some("u".into()), ..run("x") }, Network::Default),
-            of_run(&one, &RunStep { workdir: "/w".into(), ..run("x") }, Network::Default),
-            of_run(&one, &run("x"), Network::None),
+            of_run(&other, &run("x"), false),
+            of_run(&one, &run("y"), false),
+            of_run(&one, &RunStep { env: Vec::new(), ..run("x") }, false),
+            of_run(&one, &RunStep { user: Some("u".into()), ..run("x") }, false),
+            of_run(&one, &RunStep { workdir: "/w".into(), ..run("x") }, false),
+            of_run(&one, &run("x"), true),
             of_workdir(&one, "x"),
         ];
         for key in changed {

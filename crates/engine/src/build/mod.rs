@@ -23,9 +23,11 @@ use std::{
     time::Duration,
 };
 
-use ::build::Network;
 use ::images::{Digest, Platform, Progress, Reference};
-use sandbox::{ByteSize, Defaults, Error, ErrorKind, PullPolicy, Result, SandboxName, SandboxSpec};
+use sandbox::{
+    ByteSize, Defaults, Error, ErrorKind, NetworkSpec, PullPolicy, Result, SandboxName, SandboxSpec,
+    plan_network,
+};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -71,8 +73,8 @@ pub struct BuildSpec {
     pub platform: Option<Platform>,
     /// For the images of `FROM`.
     pub pull: PullPolicy,
-    /// Whether commands of `RUN` reach package indexes.
-    pub network: Network,
+    /// What commands of `RUN` reach: package indexes unless it says otherwise.
+    pub network: NetworkSpec,
     pub timeout: Option<Duration>,
 }
 
@@ -146,6 +148,8 @@ impl Engine {
     ) -> Result<BuiltImage> {
         self.core().images_to_name(who).await?;
         let time = check(&spec)?;
+        // Before the context is read; every sandbox of the build is planned by the same.
+        plan_network(&spec.network, &crate::network::ceilings(self.core(), who))?;
         let engine = self.for_task();
         let id = crate::names::random_exec_id()?.to_string();
         let gone = self.core().closing.child_token();

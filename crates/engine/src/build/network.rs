@@ -1,4 +1,5 @@
-//! What a command of `RUN` reaches: the package indexes that the operator chose, as installs in sandboxes do.
+//! What a command of `RUN` reaches: the package indexes that the operator chose, as installs in sandboxes do. What the
+//! build's policy allows beyond them is its sandboxes' own network.
 //!
 //! pip, uv and npm are told by variables. apt is told by a file in `/run`, which is in no layer: the gateway is its proxy, so
 //! that the sources which the image has keep their names, and nothing that apt writes down names us. What managers would keep
@@ -8,7 +9,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use sandbox::{Action, ErrorKind, PackageManager, Result, SandboxId};
+use sandbox::{
+    Action, ErrorKind, NetworkSpec, PackageManager, Preset, Result, SandboxId,
+    network::{RuleAction, RuleSpec},
+};
 
 use super::{Builder, instruction_sandbox::InstructionSandbox};
 use crate::{
@@ -32,9 +36,18 @@ pub(super) struct Reach {
     _guard: ActivityGuard,
 }
 
-/// Whether a build can reach indexes at all; not where the operator wants no packages.
-pub(super) fn is_offered(builder: &Builder) -> bool {
-    builder.engine.core().config.packages.is_some()
+pub(super) fn reaches_packages(network: &NetworkSpec) -> bool {
+    network.preset.unwrap_or_default() >= Preset::Packages
+}
+
+/// Whether nothing at all is reached. Package indexes are not where the operator wants no packages.
+pub(super) fn is_cut_off(builder: &Builder, network: &NetworkSpec) -> bool {
+    let has_packages = reaches_packages(network) && builder.engine.core().config.packages.is_some();
+    let allows = |rule: &RuleSpec| rule.action == RuleAction::Allow;
+    let opens = network.preset > Some(Preset::Packages)
+        || !network.allow.is_empty()
+        || network.rules.iter().any(allows);
+    !has_packages && !opens
 }
 
 impl Reach {

@@ -9,7 +9,7 @@ use ::build::{
 use ::images::{
     Commit, Digest, History, Image, ImageConfig, Images, Origin, Platform, PullOptions, Reference,
 };
-use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, PullPolicy, Result};
+use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, NetworkSpec, Preset, PullPolicy, Result};
 use tokio::time::Instant;
 
 use super::{
@@ -305,28 +305,34 @@ impl<'a> Walk<'a> {
 
     async fn run(&mut self, state: &mut State<'a>, located: &Located, step: &RunStep) -> Result<()> {
         let ground = self.ground(state).await?;
-        let key = keys::of_run(&ground.digest, step, self.network(step));
+        let network = self.network(step);
+        let key = keys::of_run(&ground.digest, step, network::is_cut_off(self.builder, &network));
         if self.reuse(state, &key).await? {
             return Ok(());
         }
-        let sandbox = InstructionSandbox::make(self.builder, &ground).await?;
-        let layer = self.run_in(&sandbox, step).await;
+        let sandbox = InstructionSandbox::make(self.builder, &ground, network.clone()).await?;
+        let layer = self.run_in(&sandbox, step, &network).await;
         sandbox.end().await;
         self.keep(state, &ground, located, key, layer?).await
     }
 
-    fn network(&self, step: &RunStep) -> Network {
-        match (self.spec.network, step.network) {
-            (Network::Default, Network::Default) if network::is_offered(self.builder) => Network::Default,
-            _ => Network::None,
+    fn network(&self, step: &RunStep) -> NetworkSpec {
+        match step.network {
+            Network::Default => self.spec.network.clone(),
+            Network::None => NetworkSpec::preset(Preset::None),
         }
     }
 
-    async fn run_in(&self, sandbox: &InstructionSandbox<'_>, step: &RunStep) -> Result<Option<File>> {
+    async fn run_in(
+        &self,
+        sandbox: &InstructionSandbox<'_>,
+        step: &RunStep,
+        network: &NetworkSpec,
+    ) -> Result<Option<File>> {
         let mut env: BTreeMap<_, _> = step.env.iter().chain(&step.proxies).cloned().collect();
-        let reach = match self.network(step) {
-            Network::Default => Reach::open(self.builder, sandbox).await?,
-            Network::None => None,
+        let reach = match network::reaches_packages(network) {
+            true => Reach::open(self.builder, sandbox).await?,
+            false => None,
         };
         if let Some(reach) = &reach {
             reach.tell(&mut env);
@@ -362,7 +368,7 @@ impl<'a> Walk<'a> {
         if self.reuse(state, &key).await? {
             return Ok(());
         }
-        let sandbox = InstructionSandbox::make(self.builder, &ground).await?;
+        let sandbox = InstructionSandbox::make(self.builder, &ground, NetworkSpec::default()).await?;
         let made = self.builder.engine.mkdir(&self.builder.who, &sandbox.which, path, true, None).await;
         let layer = match made {
             Ok(()) => sandbox.layer().await,
@@ -404,7 +410,7 @@ impl<'a> Walk<'a> {
         for note in &load.notes {
             self.warn(located, note).await;
         }
-        let sandbox = InstructionSandbox::make(self.builder, &ground).await?;
+        let sandbox = InstructionSandbox::make(self.builder, &ground, NetworkSpec::default()).await?;
         let layer = match load.put(self.builder, &sandbox, step).await {
             Ok(()) => sandbox.layer().await,
             Err(error) => Err(error),

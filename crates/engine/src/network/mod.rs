@@ -8,7 +8,7 @@ mod watch;
 
 use sandbox::{
     Capability, Error, NetworkHeld, NetworkSpec, Policy, Preset, Result,
-    network::{Rule, RuleAction},
+    network::{Rule, RuleAction, RuleSpec},
     plan_network,
 };
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,10 @@ pub struct NetworkPatch {
     pub allow: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
+    /// Rules in their order. They come before the ordered rules that are there; of two for the same traffic the first
+    /// stays.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleSpec>,
     /// Rules that go, whether they allow or deny.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
@@ -74,6 +78,10 @@ impl NetworkPatch {
         after.preset = self.preset.or(after.preset);
         for text in &self.remove {
             remove(&mut after, text)?;
+        }
+        for rule in self.rules.iter().rev() {
+            forget(&mut after, &parse(&rule.target)?);
+            after.rules.insert(0, rule.clone());
         }
         for (texts, action) in [(&self.allow, RuleAction::Allow), (&self.deny, RuleAction::Deny)] {
             for text in texts {
@@ -211,10 +219,38 @@ mod tests {
             allow: texts(&["C.example"]),
             deny: texts(&["a.example"]),
             remove: texts(&["b.example:443"]),
+            ..NetworkPatch::default()
         };
         let after = NetworkChange::Patch(patch).apply(&before).unwrap();
         assert_eq!((after.allow, after.deny), (texts(&["C.example"]), texts(&["a.example"])));
         assert_eq!(after.preset, Some(Preset::Public));
+    }
+
+    #[test]
+    fn ordered_rules_come_before_those_that_are_there() {
+        let rule = |action, target: &str| RuleSpec { action, target: target.to_owned() };
+        let (allow, deny) = (RuleAction::Allow, RuleAction::Deny);
+        let before = NetworkSpec {
+            deny: texts(&["a.example"]),
+            rules: vec![rule(deny, "*.example"), rule(allow, "b.test")],
+            ..NetworkSpec::default()
+        };
+        let rules = vec![
+            rule(allow, "c.example"),
+            rule(allow, "a.example"),
+            rule(deny, "B.test"),
+            rule(deny, "c.example"),
+        ];
+        let after =
+            NetworkChange::Patch(NetworkPatch { rules, ..NetworkPatch::default() }).apply(&before).unwrap();
+        assert_eq!(after.deny, texts(&[]));
+        let expected = [
+            rule(allow, "c.example"),
+            rule(allow, "a.example"),
+            rule(deny, "B.test"),
+            rule(deny, "*.example"),
+        ];
+        assert_eq!(after.rules, expected);
     }
 
     #[test]

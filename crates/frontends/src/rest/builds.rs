@@ -37,7 +37,9 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
         ("noCache" = Option<bool>, Query, description = "Do not use cached layers."),
         ("platform" = Option<String>, Query, description = "Must be this machine's platform."),
         ("pull" = Option<String>, Query, description = "`always`, `if-missing` or `never`, for the images of `FROM`."),
-        ("network" = Option<String>, Query, description = "`default`: commands of `RUN` reach package indexes; `none`: they reach nothing."),
+        ("network" = Option<String>, Query, description = "What commands of `RUN` reach without a rule: a preset of networks. Default: `packages`."),
+        ("allow" = Option<Vec<String>>, Query, description = "A rule that allows more; may be repeated."),
+        ("deny" = Option<Vec<String>>, Query, description = "A rule that denies; may be repeated."),
         ("timeoutMs" = Option<u64>, Query, description = "Maximum time for the build."),
     ),
     request_body(content_type = "application/x-tar", content = Vec<u8>),
@@ -77,7 +79,9 @@ fn spec_of(pairs: Vec<(String, String)>) -> Result<BuildSpec> {
             "noCache" => spec.no_cache = flag(&name, &value)?,
             "platform" => spec.platform = Some(crate::builds::platform(&value)?),
             "pull" => spec.pull = pull(&value)?,
-            "network" => spec.network = crate::builds::network(&value)?,
+            "network" => spec.network.preset = crate::builds::preset(&value)?,
+            "allow" => spec.network.allow.push(value),
+            "deny" => spec.network.deny.push(value),
             "timeoutMs" => {
                 let millis = value
                     .parse()
@@ -87,7 +91,7 @@ fn spec_of(pairs: Vec<(String, String)>) -> Result<BuildSpec> {
             other => {
                 let shown: String = other.chars().take(64).collect();
                 return Err(Error::invalid(format!("unknown parameter {shown:?}")).with_hint(
-                    "Known are tag, dockerfile, buildArg, target, noCache, platform, pull, network and timeoutMs.",
+                    "Known are tag, dockerfile, buildArg, target, noCache, platform, pull, network, allow, deny and timeoutMs.",
                 ));
             }
         }

@@ -277,6 +277,52 @@ async fn what_is_wrong_is_told_in_their_form_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_network_policy_is_held_and_changed_in_their_words() {
+    let setup = Setup { has_keys: true, network_ceiling: sandbox::Preset::Public, ..Setup::default() };
+    let server = Server::start(setup).await;
+    let client = client(&server, "red").await;
+    let rule = |action: &str, target: &str| json!({ "action": action, "target": target });
+    let policy = json!({ "defaultAction": "deny", "egress": [rule("allow", "*.example.org")] });
+    let body = json!({ "image": { "uri": "host" }, "networkPolicy": policy });
+    let made = client.send("POST /v1/sandboxes", Some(&body)).await.expect(202).json();
+    let id = made["id"].as_str().unwrap();
+    let (path, egress) = inside(&client, id, 18080).await;
+    let own = format!("/v1/sandboxes/{id}/networkpolicy");
+    let told = egress.send(&format!("GET {path}/policy"), None).await.expect(200).json();
+    assert_eq!((&told["mode"], &told["policy"]), (&json!("enforcing"), &policy), "{told}");
+    assert_eq!(client.send(&format!("GET {own}"), None).await.expect(200).json(), told);
+
+    let rules = json!([rule("deny", "evil.example.org"), rule("allow", "a.test")]);
+    egress.send(&format!("PATCH {path}/policy"), Some(&rules)).await.expect(200);
+    let other = json!([rule("deny", "A.test")]);
+    let told = client.send(&format!("PATCH {own}"), Some(&other)).await.expect(200).json();
+    let expected = [rule("deny", "A.test"), rule("deny", "evil.example.org"), rule("allow", "*.example.org")];
+    assert_eq!(told["policy"]["egress"], json!(expected));
+    let gone = json!(["EVIL.example.org", "never.test"]);
+    let told = client.send(&format!("DELETE {own}"), Some(&gone)).await.expect(200).json();
+    assert_eq!(told["policy"]["egress"], json!([expected[0], expected[2]]));
+    let told = client.send(&format!("DELETE {own}"), Some(&json!(["never.test"]))).await.expect(200).json();
+    assert_eq!(told["reason"], "no matching targets found");
+
+    let open = json!({ "defaultAction": "allow" });
+    let told = client.send(&format!("PUT {own}"), Some(&open)).await.expect(200).json();
+    assert_eq!(told["mode"], "allow_all");
+    for (method, body, status, code) in [
+        ("PATCH", json!([rule("allow", "10.0.0.1")]), 403, "SANDBOX::FORBIDDEN"),
+        ("PATCH", json!([rule("allow", "*")]), 400, "SANDBOX::INVALID_PARAMETER"),
+        ("PATCH", json!([]), 400, "SANDBOX::INVALID_PARAMETER"),
+        ("DELETE", json!([]), 400, "SANDBOX::INVALID_PARAMETER"),
+        ("PUT", json!({ "egress": [rule("allow", "host:22")] }), 403, "SANDBOX::FORBIDDEN"),
+    ] {
+        client.refused(&format!("{method} {own}"), Some(&body), status, code).await;
+    }
+    assert_eq!(client.send(&format!("GET {own}"), None).await.expect(200).json(), told);
+    let told = egress.send(&format!("POST {path}/policy"), None).await.expect(200).json();
+    assert_eq!(told["mode"], "deny_all");
+    server.end().await;
+}
+
+#[tokio::test]
 async fn a_read_only_key_looks_and_changes_nothing() {
     let server = keyed().await;
     let client = client(&server, "red").await;

@@ -13,7 +13,7 @@ use frontends::{
     rest::{self, Rest},
 };
 use futures_util::StreamExt;
-use sandbox::{ExecSpec, KeySpec};
+use sandbox::{ExecSpec, KeySpec, Preset};
 use serde_json::Value;
 use store::Store;
 use test_backend::TestBackend;
@@ -34,6 +34,8 @@ pub(crate) struct Setup {
     pub(crate) hosts: Hosts,
     pub(crate) limits: LimitSettings,
     pub(crate) tls: Option<Tls>,
+    /// What sandboxes of keys may reach at most.
+    pub(crate) network_ceiling: Preset,
 }
 
 pub(crate) struct Server {
@@ -51,7 +53,9 @@ impl Server {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let backend = TestBackend::new();
-        let engine = Engine::open(EngineConfig::new(home.path()), store, backend.for_engine()).await.unwrap();
+        let mut config = EngineConfig::new(home.path());
+        config.network_ceiling.preset = setup.network_ceiling;
+        let engine = Engine::open(config, store, backend.for_engine()).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -293,7 +293,7 @@ fn unreached(policy: &Policy, traffic: &Traffic<'_>) -> Cause {
 }
 
 /// Whether the rule is about the place, whatever the port.
-fn target_matches(rule: &Rule, preset: Preset, place: &Place<'_>, name: Option<&DnsName>) -> bool {
+pub(super) fn target_matches(rule: &Rule, preset: Preset, place: &Place<'_>, name: Option<&DnsName>) -> bool {
     let denies = rule.action == RuleAction::Deny;
     match &rule.target {
         target @ (Target::Name(_) | Target::Wildcard(_) | Target::Apex(_)) => {

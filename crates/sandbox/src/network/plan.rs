@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use super::{
-    decide::{Place, could_pass},
+    decide::{Place, could_pass, target_matches},
     overlap::{self, Forbids},
     policy::{DEFAULT_RECORDS, DnsPlan, NetworkLimits, NetworkPlan, Policy},
     rule::{Protocol, Rule, RuleAction, Target},
@@ -43,11 +43,11 @@ pub fn plan_network(spec: &NetworkSpec, ceilings: &[Policy]) -> Result<NetworkPl
     }
     let own = Policy { preset: spec.preset.unwrap_or_default(), rules: rules_of(placed) };
     Ok(NetworkPlan {
-        own,
         ceilings: ceilings.to_vec(),
-        dns: decide_dns(&spec.dns, ceilings)?,
+        dns: decide_dns(&spec.dns, &own, ceilings)?,
         limits: decide_limits(&spec.limits)?,
         namespace: Namespace::default(),
+        own,
     })
 }
 
@@ -191,7 +191,7 @@ fn beyond(message: String) -> Error {
     Error::new(ErrorKind::Denied, message)
 }
 
-fn decide_dns(asked: &DnsSpec, ceilings: &[Policy]) -> Result<DnsPlan> {
+fn decide_dns(asked: &DnsSpec, own: &Policy, ceilings: &[Policy]) -> Result<DnsPlan> {
     let n_servers = asked.nameservers.len();
     if n_servers > MAX_NAMESERVERS {
         return Err(Error::invalid(format!(
@@ -199,7 +199,7 @@ fn decide_dns(asked: &DnsSpec, ceilings: &[Policy]) -> Result<DnsPlan> {
         )));
     }
     for (index, server) in asked.nameservers.iter().enumerate() {
-        check_nameserver(*server, ceilings)
+        check_nameserver(*server, own, ceilings)
             .map_err(|error| error.reworded(|words| format!("dns.nameservers[{index}]: {words}")))?;
     }
     let records: BTreeSet<_> = asked.records.iter().copied().collect();
@@ -207,17 +207,34 @@ fn decide_dns(asked: &DnsSpec, ceilings: &[Policy]) -> Result<DnsPlan> {
     Ok(DnsPlan { nameservers: asked.nameservers.clone(), records })
 }
 
-fn check_nameserver(server: IpAddr, ceilings: &[Policy]) -> Result<()> {
+/// A server that is named may be asked whatever the preset is, but not against a rule.
+fn check_nameserver(server: IpAddr, own: &Policy, ceilings: &[Policy]) -> Result<()> {
     let nowhere = Surroundings::default();
     if is_no_nameserver(server, &nowhere) {
         return Err(Error::invalid(format!("{server} cannot be a nameserver of a sandbox"))
             .with_hint("Give the address of a server on a network, or omit it for the host's own."));
+    }
+    if let Some(rule) = denying(own, &Place::somewhere_at(server, &nowhere)) {
+        let rule = rule.text().to_string();
+        return Err(Error::invalid(format!("{server} cannot be asked: the rule deny {rule} comes first"))
+            .with_hint("Omit the server or the rule, or allow the server by a rule before it."));
     }
     if ceilings.iter().any(|ceiling| !could_pass(ceiling, &Place::somewhere_at(server, &nowhere), None)) {
         return Err(beyond(format!("{server} is beyond a ceiling that the operator set"))
             .with_hint("Omit it for the host's own nameservers, or ask the operator to allow it."));
     }
     Ok(())
+}
+
+/// The rule by which a policy denies questions to a server. One about everything is not meant: the server was named.
+fn denying<'a>(policy: &'a Policy, server: &Place<'_>) -> Option<&'a Rule> {
+    let is_about = |rule: &&Rule| {
+        // A rule that allows is mostly written for TCP, as rules are, and means questions too.
+        let asks = rule.action == RuleAction::Allow || rule.applies_to(Protocol::Udp);
+        let is_wide = rule.target == Target::Group(Group::Any);
+        asks && !is_wide && rule.ports.contains(DNS_PORT) && target_matches(rule, policy.preset, server, None)
+    };
+    policy.rules.iter().find(is_about).filter(|rule| rule.action == RuleAction::Deny)
 }
 
 fn is_no_nameserver(server: IpAddr, around: &Surroundings) -> bool {
@@ -231,6 +248,7 @@ impl NetworkPlan {
         let place = Place::somewhere_at(server, around);
         !is_no_nameserver(server, around)
             && !around.is_closed(server, DNS_PORT)
+            && denying(&self.own, &place).is_none()
             && self.ceilings.iter().all(|ceiling| could_pass(ceiling, &place, None))
     }
 }

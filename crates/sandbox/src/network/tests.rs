@@ -425,6 +425,18 @@ fn limits_and_nameservers_are_checked() {
     let plan = plan_network(&inside, &[]).unwrap();
     let may = |text: &str| plan.may_ask(text.parse::<IpAddr>().unwrap(), &around());
     assert!(may("10.0.0.2") && may("8.8.8.8") && !may("10.0.0.5") && !may("169.254.169.254"));
+    for (deny, is_refused) in [
+        (&["10.0.0.0/8"][..], true),
+        (&["private:53"], true),
+        (&["any"], false),
+        (&["10.0.0.0/8:443"], false),
+        (&["tcp@10.0.0.2"], false),
+        (&["10.0.0.3"], false),
+    ] {
+        let deny = deny.iter().map(|rule| (*rule).to_owned()).collect();
+        let planned = plan_network(&NetworkSpec { deny, ..inside.clone() }, &[]);
+        assert_eq!(planned.is_err(), is_refused, "{planned:?}");
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use engine::OUTSIDE_DOCKERFILE;
 use frontends::rest::v1::{BuildEvent, ErrorBody};
 use futures_util::{Stream, StreamExt as _};
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, Preset};
 use serde::Deserialize;
 use tokio_util::io::ReaderStream;
 
@@ -32,13 +32,14 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// Build an image from a Dockerfile
 ///
 /// Every instruction that changes files runs in a sandbox. RUN can reach the package indexes of pip, npm and apt, and
-/// no other network. Files matched by .dockerignore are not sent. Layers of earlier builds are reused if their inputs
+/// what --network and --allow add. Files matched by .dockerignore are not sent. Layers of earlier builds are reused if their inputs
 /// match.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren build -t team/app .
   warren build -t team/app:debug --target debug --build-arg VERSION=1.2 .
   warren build -f deploy/Dockerfile -t web src
+  warren build -t team/app --allow deb.nodesource.com:443 .
   tar c -C src . | warren build -t web -")]
 pub(crate) struct Args {
     /// Name of the image; may be repeated
@@ -59,9 +60,15 @@ pub(crate) struct Args {
     /// Check registries for newer versions of the images in FROM
     #[arg(long)]
     pull: bool,
-    /// What RUN can reach: package indexes (default) or nothing (none)
-    #[arg(long, value_name = "NETWORK", value_parser = ["default", "none"])]
+    /// What RUN can reach: none, packages, public, public+private or all [default: packages]
+    #[arg(long, value_name = "PRESET", value_parser = preset)]
     network: Option<String>,
+    /// Allow traffic of RUN: a name, *.wildcard, address or range, each with :PORT if wanted
+    #[arg(long, value_name = "RULE")]
+    allow: Vec<String>,
+    /// Deny traffic of RUN, whatever is allowed
+    #[arg(long, value_name = "RULE")]
+    deny: Vec<String>,
     /// Give up after this long [default: 1h]
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     timeout: Option<Duration>,
@@ -71,6 +78,11 @@ pub(crate) struct Args {
     /// Build context: a directory, or - for a tar on stdin
     #[arg(value_name = "PATH|-")]
     path: PathBuf,
+}
+
+/// A preset, or docker's word for what it is without one.
+fn preset(text: &str) -> Result<String, Error> {
+    if text == "default" { Ok(text.to_owned()) } else { Ok(text.parse::<Preset>()?.to_string()) }
 }
 
 #[derive(Deserialize)]
@@ -108,6 +120,11 @@ async fn build(context: &Context, args: Args, trouble: &Trouble) -> CommandResul
     }
     target = target.maybe("target", args.target.as_ref());
     target = target.maybe("network", args.network.as_ref());
+    for (name, rules) in [("allow", &args.allow), ("deny", &args.deny)] {
+        for rule in rules {
+            target = target.with(name, rule);
+        }
+    }
     target = target.maybe("timeoutMs", args.timeout.map(|span| span.as_millis()));
     if args.no_cache {
         target = target.with("noCache", true);

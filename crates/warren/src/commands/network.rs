@@ -56,7 +56,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let patch = NetworkPatch { preset, allow, deny, remove };
+    let patch = NetworkPatch { preset, allow, deny, remove, ..NetworkPatch::default() };
     let view = match patch == NetworkPatch::default() {
         true => client.network(&sandbox).await?,
         false => client.patch_network(&sandbox, &patch).await?,

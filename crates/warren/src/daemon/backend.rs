@@ -6,7 +6,7 @@ use std::{
 };
 
 use backends::{
-    namespace::{Directories as NamespaceDirectories, NamespaceBackend},
+    namespace::{Directories as NamespaceDirectories, HostProxy, NamespaceBackend},
     oci::OciBackend,
     process::ProcessBackend,
 };
@@ -34,6 +34,7 @@ pub(super) async fn start(
     directories: Directories,
     open_files: Option<u64>,
     offered: BackendsConfig,
+    proxy: Option<HostProxy>,
 ) -> Result<Running> {
     let Directories { home, run } = directories;
     let places = NamespaceDirectories { home, run };
@@ -42,7 +43,7 @@ pub(super) async fn start(
             .with_source(error)
             .with_hint("`warren doctor` shows what is missing and how to fix it.")
     })?;
-    let backend = backend.with_edge(jail::start_edge);
+    let backend = backend.with_edge(jail::start_edge, proxy);
     let unpacker = backend.unpacker();
     let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(backend)];
     backends.extend(others(&places, &offered));

@@ -140,7 +140,8 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     Note::remove_old(directories);
     // Its spawner starts while the records are read.
     let offered = options.config.backends.clone();
-    let starting = tokio::spawn(backend::start(directories.clone(), open_files, offered));
+    let proxy = options.config.network.host_proxy();
+    let starting = tokio::spawn(backend::start(directories.clone(), open_files, offered, proxy));
     let store = Store::open(&directories.home).map_err(|error| no_records(&directories.home, error))?;
     let Running { backends, unpacker } = starting.await.map_err(|error| {
         Error::new(ErrorKind::Internal, "the start of the back end was lost").with_source(error)

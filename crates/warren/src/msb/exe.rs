@@ -32,7 +32,7 @@ pub(super) struct ExeArgs {
     /// Working directory
     #[arg(long)]
     workdir: Option<String>,
-    /// Network scope; only none is held in this version
+    /// Network scope: none, public or any
     #[arg(long)]
     scope: Option<String>,
     /// Run this command
@@ -46,9 +46,6 @@ pub(super) struct ExeArgs {
 impl ExeArgs {
     /// As `warren run`.
     pub(super) fn line(&self) -> Line {
-        if let Some(scope) = self.scope.as_deref().filter(|scope| *scope != "none") {
-            output::warn(&format!("scope {scope:?}: this version gives sandboxes no network"));
-        }
         let (image, program) = split(&self.name);
         let image = if dialects::stand_in(image).is_some() { ImageRef::HOST } else { image };
         let mut made = line(&["run", &format!("--image={image}")]);
@@ -64,6 +61,12 @@ impl ExeArgs {
             for value in values {
                 made.push(format!("{flag}={value}"));
             }
+        }
+        match self.scope.as_deref() {
+            None => {}
+            Some(preset @ ("none" | "public")) => made.push(format!("--network={preset}")),
+            Some("any") => made.push("--network=all".to_owned()),
+            Some(scope) => output::warn(&format!("scope {scope:?}: it reaches package indexes only")),
         }
         if let Some(workdir) = &self.workdir {
             made.push(format!("--cwd={workdir}"));

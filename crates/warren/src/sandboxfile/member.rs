@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use frontends::dialects;
 use sandbox::{
     BackendKind, ByteSize, Capabilities, CpuCount, Defaults, Error, ErrorKind, ImageRef, InitSpec, Language,
-    Limits, MountSource, MountSpec, PortSpec, RootfsSpec, SandboxSpec,
+    Limits, MountSource, MountSpec, NetworkSpec, PortSpec, Preset, RootfsSpec, SandboxSpec,
 };
 use serde_saphyr::{Location, Spanned};
 
@@ -60,6 +60,7 @@ impl Reader<'_> {
             shell: entry.shell.clone(),
             scripts: scripts(entry),
             init: self.init(entry)?,
+            network: entry.scope.as_ref().map(|scope| network(scope.value)).unwrap_or_default(),
             ..SandboxSpec::default()
         };
         // Everything that the daemon would refuse is refused here, before the first sandbox is made.
@@ -99,12 +100,13 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Sandboxes of a group have no network of their own here.
     fn warnings(&self, entry: &SandboxEntry) -> Vec<String> {
-        let scope = entry.scope.as_ref().filter(|scope| scope.value != Scope::None);
+        let scope = entry.scope.as_ref().filter(|scope| matches!(scope.value, Scope::Local | Scope::Group));
         let warn = |scope: &Spanned<Scope>| {
-            let words = "this version gives sandboxes no network; packages come through Warren's gateway";
             let scope_name = format!("{:?}", scope.value).to_lowercase();
-            format!("sandbox {:?} asks for scope {scope_name:?}, but {words}", self.name)
+            let name = self.name;
+            format!("sandbox {name:?} asks for scope {scope_name:?}, but reaches package indexes only")
         };
         scope.map(warn).into_iter().collect()
     }
@@ -227,6 +229,15 @@ impl Reader<'_> {
         let Some(line) = exec.or(has_start.then_some(START_SCRIPT)) else { return Ok(None) };
         let shell = entry.shell.as_deref().unwrap_or(DEFAULT_SHELL);
         Ok(Some(init(shell, vec!["-c".to_owned(), line.to_owned()])))
+    }
+}
+
+fn network(scope: Scope) -> NetworkSpec {
+    match scope {
+        Scope::None => NetworkSpec::preset(Preset::None),
+        Scope::Local | Scope::Group => NetworkSpec::default(),
+        Scope::Public => NetworkSpec::preset(Preset::Public),
+        Scope::Any => NetworkSpec::preset(Preset::All),
     }
 }
 

@@ -268,9 +268,9 @@ fn what_is_wrong_is_named_with_its_line_and_nothing_is_made() {
     let directory = world.project("good", image);
     let refused = world.run_in(&directory, &["up", "other"]);
     assert!(refused.code != Some(0) && refused.stderr.contains("Its sandboxes are app"), "{refused:?}");
-    let warned = world.project("good", &format!("{image}    scope: public\n"));
+    let warned = world.project("good", &format!("{image}    scope: group\n"));
     let up = world.run_in(&warned, &["up"]).expect(0);
-    assert!(up.stderr.contains("no network"), "{up:?}");
+    assert!(up.stderr.contains("package indexes only"), "{up:?}");
     let allowed = world.files().canonicalize().unwrap();
     let wider = world.project("wide", &format!("{image}    volumes: [\"..:/all:ro\"]\n"));
     world.run_in(&wider, &["up", "--allow-host-path", allowed.to_str().unwrap()]).expect(0);

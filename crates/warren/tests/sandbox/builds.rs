@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
     path::Path,
     process::{Command, Output, Stdio},
 };
@@ -109,6 +110,36 @@ pub(crate) fn printed(events: &[Value]) -> String {
         .filter(|event| event["type"] == "output")
         .map(|event| event["text"].as_str().unwrap())
         .collect()
+}
+
+/// By a port of this machine: nothing of a test goes further.
+#[test]
+fn commands_of_a_build_reach_what_the_build_allows() {
+    let site = Site::new();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut line = String::new();
+            while stream.read_line(&mut line).unwrap() > 2 {
+                line.clear();
+            }
+            stream.get_mut().write_all(b"HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello").unwrap();
+        }
+    });
+    let fetch = format!("busybox wget -qO- http://169.254.1.2:{port}/");
+    site.put("Dockerfile", &format!("FROM base\nRUN {fetch}\nRUN --network=none ! {fetch}\n"));
+    assert!(site.fails(&[]).contains("line 2"));
+    let rule = format!("host:{port}");
+    let allowed = ["--network", "none", "--allow", &rule];
+    assert!(printed(&site.built(&allowed)).contains("hello"));
+    // It was reached then; what is reached now makes no difference, unless it is nothing at all.
+    assert_eq!(cached(&site.built(&[])), [2, 3]);
+    assert!(site.fails(&["--network", "none"]).contains("line 2"));
+    let refused = site.fails(&["--allow", "no such rule"]);
+    assert!(refused.contains("allow[0]"), "{refused}");
+    site.assert_nothing_left();
 }
 
 #[test]

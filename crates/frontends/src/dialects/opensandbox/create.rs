@@ -47,7 +47,7 @@ pub(super) struct Creation {
 impl SandboxRequest {
     pub(super) fn creation(self, namespace: Namespace) -> Result<Creation> {
         view::check_keys(self.metadata.keys())?;
-        self.network_policy.unwrap_or_default().check()?;
+        let network = self.network_policy.as_ref().map(NetworkPolicy::spec).transpose()?;
         if self.extensions.contains_key("poolRef") {
             let message = "extensions.poolRef: there are no pools here";
             return Err(Error::new(ErrorKind::Unsupported, message)
@@ -82,6 +82,7 @@ impl SandboxRequest {
             limits: resources::limits(&self.resources)?,
             env: self.env,
             labels,
+            network: network.unwrap_or_default(),
             lifetime: Lifetime {
                 ttl: self.ttl.map(lifetime).transpose()?,
                 idle: None,

@@ -53,7 +53,7 @@ struct NetworkPolicy {
 async fn network(call: Call, arguments: Arguments) -> ToolResult<NetworkPolicy> {
     let Arguments { name, preset, allow, deny, remove } = arguments;
     let which = call.sandbox(&name)?;
-    let patch = NetworkPatch { preset, allow, deny, remove };
+    let patch = NetworkPatch { preset, allow, deny, remove, ..NetworkPatch::default() };
     let view = match patch == NetworkPatch::default() {
         true => call.engine().network(&call.who, &which).await?,
         false => call.engine().change_network(&call.who, &which, NetworkChange::Patch(patch)).await?,

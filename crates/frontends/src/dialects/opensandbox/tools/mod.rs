@@ -25,8 +25,8 @@ const MAX_ENTRIES: usize = 1000;
 
 const INSTRUCTIONS: &str = "Use these tools to create and manage isolated sandboxes. Keep the sandbox_id that \
     sandbox_create returns; every other tool takes it. Use command_run to execute, file_read and file_write for files, \
-    and sandbox_kill to remove a sandbox. Image \"host\" has the programs of this machine. Sandboxes have no network; \
-    sandbox_get_endpoint makes a port inside reachable from outside. Read large files in ranges.";
+    and sandbox_kill to remove a sandbox. Image \"host\" has the programs of this machine. Without \
+    network_policy, sandboxes reach package indexes only. sandbox_get_endpoint makes a port inside reachable from outside. Read large files in ranges.";
 
 pub(super) fn surface() -> Arc<Surface> {
     let manner = Manner {

@@ -322,6 +322,10 @@ pub(crate) struct Network {
     /// Such as api.example.org, *.example.org:443, 10.2.0.0/16:5432, host:3000
     pub(crate) allow: Option<Vec<String>>,
     pub(crate) deny: Option<Vec<String>>,
+    /// microsandbox's profiles, in place of preset: none, public, private, host, all
+    pub(crate) policy: Option<String>,
+    /// microsandbox's rules, the first that matches decides: allow@*.example.org:tcp:443
+    pub(crate) rules: Option<Vec<String>>,
     /// The same as preset none
     pub(crate) disabled: Option<bool>,
     pub(crate) ports: Option<Vec<Port>>,
@@ -390,13 +394,13 @@ pub(crate) struct Dns {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Tls {
     #[schemars(inner(range(min = 1)))]
-    ports: Option<Vec<u16>>,
-    bypass_domains: Option<Vec<String>>,
-    block_quic: Option<bool>,
-    ca_cert_path: Option<String>,
-    ca_key_path: Option<String>,
-    upstream_ca_cert_paths: Option<Vec<String>>,
-    trust_host_cas: Option<bool>,
+    pub(super) ports: Option<Vec<u16>>,
+    pub(super) bypass_domains: Option<Vec<String>>,
+    pub(super) block_quic: Option<bool>,
+    pub(super) ca_cert_path: Option<String>,
+    pub(super) ca_key_path: Option<String>,
+    pub(super) upstream_ca_cert_paths: Option<Vec<String>>,
+    pub(super) trust_host_cas: Option<bool>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

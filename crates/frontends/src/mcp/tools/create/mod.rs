@@ -3,6 +3,7 @@
 mod fields;
 mod image;
 pub(crate) mod mounts;
+mod net_rule;
 mod network;
 mod patches;
 mod prepare;

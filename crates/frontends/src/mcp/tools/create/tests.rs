@@ -114,6 +114,8 @@ async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
         ),
         (json!({ "network": { "dns": { "allowRebind": true } } }), "network.dns.allowRebind"),
         (json!({ "network": { "tls": { "ports": [443] } } }), "network.tls"),
+        (json!({ "network": { "tls": { "blockQuic": false } } }), "network.tls"),
+        (json!({ "network": { "rules": ["allow:ingress@private"] } }), "network.rules[0]"),
         (json!({ "network": { "ipv4Pool": "x" } }), "network.ipv4Pool"),
         (json!({ "network": { "ipv6Pool": "x" } }), "network.ipv6Pool"),
         (json!({ "network": { "trustHostCas": true } }), "network.trustHostCas"),
@@ -124,6 +126,26 @@ async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
         assert_eq!(error["retryable"], false);
     }
     assert_eq!(left(&client).await, (0, 0, 0));
+}
+
+#[tokio::test]
+async fn a_network_in_microsandboxs_words_is_a_policy() {
+    let client = Client::new().await;
+    let network = json!({ "policy": "none", "rules": ["deny@*.evil.example"], "maxConnections": 9,
+        "dns": { "nameservers": ["9.9.9.9:53"], "allowRebind": false }, "tls": { "blockQuic": true } });
+    client.data("sandbox_create", json!({ "name": "lab", "network": network })).await;
+    let policy = client.data("sandbox_network", json!({ "name": "lab" })).await;
+    assert_eq!((&policy["preset"], &policy["rules"]), (&json!("none"), &json!(["deny **.evil.example"])));
+    for (network, named) in [
+        (json!({ "policy": "none", "preset": "none" }), "network.policy"),
+        (json!({ "policy": "everything" }), "everything"),
+        (json!({ "disabled": true, "policy": "public" }), "contradict"),
+        (json!({ "rules": ["allow@"] }), "network.rules[0]"),
+        (json!({ "dns": { "nameservers": ["9.9.9.9:5353"] } }), "9.9.9.9:5353"),
+    ] {
+        let error = client.error("sandbox_create", json!({ "network": network }), "invalid_request").await;
+        assert!(error["message"].as_str().unwrap().contains(named), "{error}");
+    }
 }
 
 #[tokio::test]

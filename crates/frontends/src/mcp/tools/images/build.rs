@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use engine::{BuildEvent, BuildSpec, BuiltImage, DockerfileSource, QUEUED_BUILD_EVENTS};
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, NetworkSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::pull::PROGRESS_EVERY;
 use crate::{
-    builds::{network, platform, reference},
+    builds::{platform, preset, reference},
     images::Pulling,
     mcp::{Answer, Call, Failure, ToolResult, hostfs::Source},
 };
@@ -37,8 +37,11 @@ pub(super) struct BuildArguments {
     no_cache: Option<bool>,
     /// Default this machine's
     platform: Option<String>,
-    /// For RUN: default reaches package indexes (pip, npm, apt); none reaches nothing
+    /// What RUN reaches: none, packages (default: pip, npm, apt), public, public+private, all
     network: Option<String>,
+    /// Rules that allow RUN more, such as api.example.org:443
+    allow: Option<Vec<String>>,
+    deny: Option<Vec<String>>,
     /// Default 3600
     timeout_seconds: Option<u64>,
 }
@@ -113,7 +116,12 @@ fn spec_of(arguments: &BuildArguments) -> Result<BuildSpec, Failure> {
         target: arguments.target.clone(),
         no_cache: arguments.no_cache.unwrap_or(false),
         platform: arguments.platform.as_deref().map(platform).transpose()?,
-        network: arguments.network.as_deref().map(network).transpose()?.unwrap_or_default(),
+        network: NetworkSpec {
+            preset: arguments.network.as_deref().map(preset).transpose()?.flatten(),
+            allow: arguments.allow.clone().unwrap_or_default(),
+            deny: arguments.deny.clone().unwrap_or_default(),
+            ..NetworkSpec::default()
+        },
         timeout: arguments.timeout_seconds.map(Duration::from_secs),
         ..BuildSpec::default()
     })
