@@ -6,6 +6,7 @@ mod dns;
 mod edge;
 mod inside;
 mod names;
+mod servers;
 mod tcp;
 mod udp;
 mod world;
