@@ -151,7 +151,7 @@ fn a_dns_server_that_is_silent_slow_or_impersonated() {
 }
 
 /// Packets that any program sent in the world.
-fn packets() -> u64 {
+pub(crate) fn packets() -> u64 {
     let devices = fs::read_to_string("/proc/net/dev").unwrap();
     let sent = |line: &str| line.split_ascii_whitespace().nth(10)?.parse::<u64>().ok();
     devices.lines().skip(2).filter_map(sent).sum()

@@ -4,10 +4,14 @@
     reason = "what was not tested, and what was measured, is shown with --nocapture"
 )]
 
+mod attacks;
+mod clients;
 mod faults;
+mod floods;
 mod policy;
 #[path = "../../../../edge/tests/edge/servers.rs"]
 mod servers;
+mod services;
 mod world;
 #[path = "../../../../edge/tests/edge/zone.rs"]
 mod zone;
