@@ -11,7 +11,7 @@ use super::{
     edge::{Edge, plan},
     inside::Inside,
     world::{in_a_world, shell},
-    zone::Zone,
+    zone::{Mood, Zone},
 };
 
 /// What `dig` prints for a question, sorted.
@@ -113,6 +113,27 @@ fn a_server_that_is_away_is_told() {
         let failed = dig_whole(&inside, "api.example A");
         assert!(failed.contains("status: SERVFAIL") && failed.contains("EDE: 23"), "{failed}");
         edge.event(|event| event.kind == NetworkEventKind::Failed && event.port == 53);
+    });
+}
+
+#[test]
+fn a_server_that_is_slow_silent_or_impersonated() {
+    in_a_world(|| {
+        let zone =
+            Zone::start("one.example 93.184.216.34, two.example 93.184.216.34, three.example 93.184.216.34");
+        let edge = Edge::start();
+        let inside = edge.add(1, &plan(Preset::None, &["*.example"]));
+        zone.becomes(Mood::Spoofed);
+        assert_eq!(dig(&inside, "one.example A"), ["93.184.216.34"]);
+        zone.becomes(Mood::Slow(Duration::from_millis(700)));
+        assert_eq!(dig(&inside, "two.example A"), ["93.184.216.34"]);
+        zone.becomes(Mood::Silent);
+        let failed = inside.run(|| shell("dig +tries=1 +timeout=15 three.example A"));
+        assert!(failed.contains("status: SERVFAIL"), "{failed}");
+        // What was learnt before is still known.
+        assert_eq!(dig(&inside, "one.example A"), ["93.184.216.34"]);
+        zone.becomes(Mood::Honest);
+        assert_eq!(dig(&inside, "three.example A"), ["93.184.216.34"]);
     });
 }
 

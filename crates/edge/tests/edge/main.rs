@@ -7,6 +7,7 @@ mod edge;
 mod inside;
 mod names;
 mod proxy;
+mod servers;
 mod tcp;
 mod udp;
 mod world;

@@ -1,4 +1,5 @@
-//! A DNS server of the world, at 10.9.9.9: says what it is told to say, and remembers what it was asked.
+//! A DNS server of the world, at 10.9.9.9: says what it is told to say, and remembers what it was asked. `warren`'s own
+//! tests use it too.
 
 use std::{
     collections::HashMap,
@@ -6,6 +7,7 @@ use std::{
     net::UdpSocket,
     sync::{Arc, Mutex},
     thread,
+    time::Duration,
 };
 
 use hickory_proto::{
@@ -16,7 +18,7 @@ use hickory_proto::{
     },
 };
 
-use super::world::serve;
+use super::servers::serve;
 
 const AT: &str = "10.9.9.9:53";
 /// What a server sends in a datagram at most.
@@ -26,7 +28,22 @@ const DATAGRAM: usize = 1232;
 pub(crate) struct Zone {
     records: Arc<Mutex<HashMap<Name, Vec<RData>>>>,
     asked: Arc<Mutex<Vec<String>>>,
+    mood: Arc<Mutex<Mood>>,
 }
+
+/// How it answers datagrams.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Mood {
+    #[default]
+    Honest,
+    Silent,
+    Slow(Duration),
+    /// Before the answer come two that anybody might have sent: of another question's number, and of another name.
+    Spoofed,
+}
+
+/// Where spoofed answers lead.
+const ELSEWHERE: [u8; 4] = [93, 184, 216, 66];
 
 impl Zone {
     /// `name address`, `name > alias`, `name https`, `name "text"`, separated by commas.
@@ -43,6 +60,17 @@ impl Zone {
                 let Some(mut reply) = by_datagram.reply(&buffer[..length]) else { continue };
                 if reply.to_vec().unwrap().len() > DATAGRAM {
                     reply = reply.truncate();
+                }
+                let mood = *by_datagram.mood.lock().unwrap();
+                match mood {
+                    Mood::Honest => {}
+                    Mood::Silent => continue,
+                    Mood::Slow(pause) => thread::sleep(pause),
+                    Mood::Spoofed => {
+                        for lie in lies(&reply) {
+                            socket.send_to(&lie.to_vec().unwrap(), from).unwrap();
+                        }
+                    }
                 }
                 socket.send_to(&reply.to_vec().unwrap(), from).unwrap();
             }
@@ -69,6 +97,10 @@ impl Zone {
             v4 => RData::A(A(v4.parse().unwrap())),
         };
         self.records.lock().unwrap().entry(absolute(name)).or_default().push(data);
+    }
+
+    pub(crate) fn becomes(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
     }
 
     /// Every question since the start, as `name type`.
@@ -104,6 +136,22 @@ impl Zone {
         reply.add_query(query);
         Some(reply)
     }
+}
+
+fn lies(reply: &Message) -> [Message; 2] {
+    let [mut other_number, mut other_name] = [reply.clone(), reply.clone()];
+    other_number.metadata.id ^= 1;
+    for query in &mut other_name.queries {
+        query.name = absolute("other.example");
+    }
+    [other_number, other_name].map(|mut lie| {
+        lie.answers = lie.queries.iter().map(|query| elsewhere(&query.name)).collect();
+        lie
+    })
+}
+
+fn elsewhere(name: &Name) -> Record {
+    Record::from_rdata(name.clone(), 300, RData::A(A(ELSEWHERE.into())))
 }
 
 fn absolute(name: &str) -> Name {

@@ -1,0 +1,130 @@
+//! Programs that others wrote work unchanged where a rule allows their server's name, and nothing else is open.
+
+use super::{
+    services::{DATABASE, SHELL, WEB, database, repository, shell_server, trust, web},
+    world::in_a_world,
+    zone::Zone,
+};
+use crate::harness::Daemon;
+
+/// Where programs look for authorities that they trust.
+const TRUST: &str = "export HOME=/tmp SSL_CERT_FILE=/tmp/ca.pem CURL_CA_BUNDLE=/tmp/ca.pem REQUESTS_CA_BUNDLE=/tmp/ca.pem \
+    PIP_CERT=/tmp/ca.pem NODE_EXTRA_CA_CERTS=/tmp/ca.pem npm_config_cafile=/tmp/ca.pem GIT_SSL_CAINFO=/tmp/ca.pem\n";
+
+/// What it is, what must be there for it, what runs, and a part of what it prints.
+const CLIENTS: &[(&str, &str, &str, &str)] = &[
+    ("curl", "curl", "curl -sS https://web.example/", "served by nginx"),
+    ("curl, HTTP/2", "curl", "curl -sS --http2 -o /dev/null -w '%{http_version}' https://web.example/", "2"),
+    ("curl, IPv6", "curl", "curl -6 -sS https://web.example/", "served by nginx"),
+    ("curl, plain", "curl", "curl -sS http://web.example/", "served by nginx"),
+    ("wget", "wget", "wget -nv -O - --ca-certificate=/tmp/ca.pem https://web.example/", "served by nginx"),
+    ("dig", "dig", "dig +short web.example A", WEB),
+    ("dig over TCP", "dig", "dig +tcp +short @8.8.8.8 web.example A", WEB),
+    (
+        "Python urllib",
+        "python3",
+        "python3 -c 'import urllib.request as u; print(u.urlopen(\"https://web.example/\").read())'",
+        "served by nginx",
+    ),
+    (
+        "Python requests",
+        "python3 -c 'import requests'",
+        "python3 -c 'import requests; print(requests.get(\"https://web.example/\").text)'",
+        "served by nginx",
+    ),
+    (
+        "Python httpx",
+        "python3 -c 'import httpx'",
+        "python3 -c 'import httpx; print(httpx.get(\"https://web.example/\").text)'",
+        "served by nginx",
+    ),
+    (
+        "Python aiohttp",
+        "python3 -c 'import aiohttp'",
+        "cat > /tmp/a.py <<'END'
+import aiohttp, asyncio
+async def main():
+    async with aiohttp.ClientSession() as session, session.get('https://web.example/') as answer:
+        print(await answer.text())
+asyncio.run(main())
+END
+python3 /tmp/a.py",
+        "served by nginx",
+    ),
+    (
+        "Node fetch",
+        "node",
+        "node -e 'fetch(\"https://web.example/\").then(a => a.text()).then(console.log)'",
+        "served by nginx",
+    ),
+    (
+        "pip",
+        "/usr/bin/pip3",
+        "/usr/bin/pip3 install -q --disable-pip-version-check -i https://web.example/pip/simple/ --target /tmp/pip burrow \
+         && PYTHONPATH=/tmp/pip python3 -c 'import burrow; print(burrow.answer)'",
+        "42",
+    ),
+    (
+        "npm",
+        "npm",
+        "mkdir -p /tmp/npm && cd /tmp/npm && npm install -s --no-audit --no-fund --no-update-notifier \
+         --registry https://web.example/npm/ hollow && node -e 'console.log(require(\"hollow\")())'",
+        "hollow",
+    ),
+    (
+        "git over https",
+        "git",
+        "cd /tmp && git clone -q https://web.example/git/code.git web && cd web && echo x > file && git add file \
+         && git -c user.name=a -c user.email=a@b commit -qm first && git push -q origin HEAD:main && git ls-remote origin",
+        "refs/heads/main",
+    ),
+    (
+        "Chromium",
+        "chromium",
+        "/usr/lib/chromium/chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+         --disable-background-networking --disable-component-update --ignore-certificate-errors \
+         --user-data-dir=/tmp/chromium --dump-dom https://web.example/ 2>/tmp/chromium.err",
+        "served by nginx",
+    ),
+];
+
+/// Runs a program; what went wrong, if something did.
+fn try_out(daemon: &Daemon, (what, needs, script, expected): (&str, &str, &str, &str)) -> Option<String> {
+    let is_there = format!("command -v {needs} || {needs}");
+    if !needs.is_empty() && daemon.sh("lab", &format!("({is_there}) >/dev/null 2>&1")).0 != 0 {
+        println!("not tested: {what} is not installed");
+        return None;
+    }
+    let (code, out, err) = daemon.sh("lab", &format!("{TRUST}{script}"));
+    let is_right = code == 0 && out.contains(expected);
+    (!is_right).then(|| format!("{what}: exit {code}\n{out}{err}"))
+}
+
+#[test]
+fn everyday_programs_work_unchanged() {
+    in_a_world(|| {
+        let _zone = Zone::start(&format!(
+            "web.example {WEB}, web.example 2606:4700::1, shell.example {SHELL}, db.example {DATABASE}"
+        ));
+        web();
+        let daemon = Daemon::start();
+        daemon.create("lab", &["--network", "none", "--allow", "*.example", "--memory", "2GiB"]);
+        trust(&daemon, "lab");
+        let mut failed: Vec<_> = CLIENTS.iter().filter_map(|client| try_out(&daemon, *client)).collect();
+        if shell_server(&daemon, "lab") {
+            let ssh = "ssh -i /tmp/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/tmp/known";
+            let run = format!("{ssh} root@shell.example echo here");
+            failed.extend(try_out(&daemon, ("ssh", "ssh", &run, "here")));
+            let clone = format!(
+                "cd /tmp && GIT_SSH_COMMAND='{ssh}' git clone -q root@shell.example:{} ssh && cat ssh/file",
+                repository()
+            );
+            failed.extend(try_out(&daemon, ("git over ssh", "git", &clone, "x")));
+        }
+        if database() {
+            let ask = "$(ls /usr/lib/postgresql/*/bin/psql | tail -n 1) -h db.example -U postgres -Atc 'select 6 * 7'";
+            failed.extend(try_out(&daemon, ("psql", "", ask, "42")));
+        }
+        assert!(failed.is_empty(), "{}", failed.join("\n"));
+    });
+}

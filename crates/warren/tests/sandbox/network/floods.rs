@@ -1,0 +1,79 @@
+//! One sandbox floods the edge; its neighbour does not notice, and the edge stays small.
+
+use std::{fs, io::Write as _, net::TcpStream};
+
+use super::{
+    faults::edge_of,
+    policy::Talk,
+    servers::{http, serve},
+    world::{curl, in_a_world, log},
+    zone::Zone,
+};
+use crate::harness::Daemon;
+
+/// Far above what the edge needs, far below what a flood would take without limits.
+const MAX_EDGE_MIB: u64 = 96;
+
+/// Opens 2,000 connections at once and reads nothing of what the server sends; then denials and questions, as fast as can
+/// be; says each when it begins, and goes on for ever.
+const FLOOD: &str = r"
+import itertools, socket
+kept = []
+def begin(address, port):
+    try:
+        s = socket.socket()
+        s.setblocking(False)
+        s.connect_ex((address, port))
+        return s
+    except OSError: return None
+questions = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+questions.setblocking(False)
+for _ in range(2000): kept.append(begin('93.184.216.34', 7000))
+print('connected', flush=True)
+for n in itertools.count():
+    begin('10.1.2.3', 1 + n % 60000)
+    name = b'%08d' % n
+    try: questions.sendto(b'\0\7\1\0\0\1\0\0\0\0\0\0\x08' + name + b'\7example\0\0\1\0\1', ('8.8.8.8', 53))
+    except OSError: pass
+    if n == 5000: print('flooding', flush=True)
+";
+
+fn edge_mib(daemon: &Daemon) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", edge_of(daemon).as_raw_nonzero())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+#[test]
+fn a_flood_is_bounded_and_the_neighbour_does_not_notice() {
+    in_a_world(|| {
+        let zone = Zone::start("api.example 93.184.216.34");
+        serve("93.184.216.34:80", http("server"));
+        serve("93.184.216.34:7000", |mut stream: TcpStream| while stream.write_all(&[0; 65_536]).is_ok() {});
+        let daemon = Daemon::start();
+        // The number of its sockets goes by its memory.
+        daemon.create("loud", &["--network", "public", "--memory", "4GiB"]);
+        daemon.create("quiet", &["--network", "none", "--allow", "api.example"]);
+        let first = edge_of(&daemon);
+        let before = edge_mib(&daemon);
+        let mut flood = Talk::start(&daemon, "loud", FLOOD);
+        for stage in ["connected", "flooding"] {
+            assert_eq!(flood.next(), stage);
+            for _ in 0..10 {
+                assert!(curl(&daemon, "quiet", "http://api.example/").contains("heard"), "{stage}");
+            }
+        }
+        let during = edge_mib(&daemon);
+        assert!(during < MAX_EDGE_MIB, "{during} MiB");
+        assert_eq!(edge_of(&daemon), first, "it was not started again");
+        let (asked, entries) = (zone.asked().len(), log(&daemon, "loud").len());
+        println!(
+            "measured: edge {before} MiB, in the flood {during} MiB; {asked} questions, {entries} in the log"
+        );
+        drop(flood);
+        // Whoever made the flood is not shut out by it.
+        daemon.ok(["stop", "loud"]);
+        daemon.ok(["start", "loud"]);
+        assert!(curl(&daemon, "loud", "http://api.example/").contains("heard"));
+    });
+}

@@ -1,0 +1,17 @@
+//! Networks of real sandboxes, in a world of the test's own: see [`world`].
+#![expect(
+    clippy::print_stdout,
+    reason = "what was not tested, and what was measured, is shown with --nocapture"
+)]
+
+mod attacks;
+mod clients;
+mod faults;
+mod floods;
+mod policy;
+#[path = "../../../../edge/tests/edge/servers.rs"]
+mod servers;
+mod services;
+mod world;
+#[path = "../../../../edge/tests/edge/zone.rs"]
+mod zone;

@@ -1,0 +1,124 @@
+//! Servers that others wrote, in the world: nginx with TLS, package indexes and a git server behind it, sshd, PostgreSQL.
+//! They end with the world.
+
+use std::{
+    env, fs,
+    net::TcpStream,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use super::world::PLACE;
+use crate::harness::{Daemon, is_root, text, until};
+
+pub(crate) const WEB: &str = "93.184.216.34";
+pub(crate) const SHELL: &str = "93.184.216.35";
+pub(crate) const DATABASE: &str = "93.184.216.36";
+const ROOT_ONLY: &str = "user root;";
+
+/// A directory of this world.
+fn place() -> PathBuf {
+    PathBuf::from(env::var_os(PLACE).unwrap())
+}
+
+/// Runs a script in the world, beside the daemon.
+fn outside(script: &str) {
+    let done = Command::new("sh").args(["-ec", script]).current_dir(place()).output().unwrap();
+    assert!(done.status.success(), "{script}: {}{}", text(&done.stdout), text(&done.stderr));
+}
+
+/// Starts a server, and waits until it listens.
+fn start(program: &str, arguments: &[&str], at: &str) {
+    let mut command = Command::new(program);
+    let log = fs::File::create(place().join(format!("{}.log", at.replace(':', "-")))).unwrap();
+    command
+        .args(arguments)
+        .current_dir(place())
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log);
+    let mut server = command.spawn().unwrap();
+    until(&format!("{program} listens at {at}"), || {
+        assert!(server.try_wait().unwrap().is_none(), "{program} ended: see {at}");
+        TcpStream::connect(at).is_ok()
+    });
+}
+
+/// nginx for every name below `example`, with a certificate of an authority of its own: a page, packages for pip and
+/// npm, and a git repository by `git http-backend`.
+pub(crate) fn web() {
+    outside(include_str!("certificates.sh"));
+    fs::write(place().join("index.py"), include_str!("../index.py")).unwrap();
+    fs::write(place().join("git.py"), include_str!("git.py")).unwrap();
+    outside(
+        "mkdir -p www/git && echo 'served by nginx' > www/index.html
+        /usr/bin/python3 index.py www https://web.example
+        git init -q --bare -b main www/git/code.git && git -C www/git/code.git config http.receivepack true",
+    );
+    let user = if is_root() { ROOT_ONLY } else { "" };
+    fs::write(place().join("nginx.conf"), include_str!("nginx.conf").replace("USER", user)).unwrap();
+    start("/usr/bin/python3", &["git.py"], "127.0.0.1:9000");
+    let prefix = format!("{}/", place().display());
+    start("/usr/sbin/nginx", &["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"], &format!("{WEB}:443"));
+}
+
+/// Makes a sandbox trust the world's authority, as its owner would.
+pub(crate) fn trust(daemon: &Daemon, name: &str) {
+    let authority = fs::read_to_string(place().join("ca.pem")).unwrap();
+    daemon.sh_ok(name, &format!("cat > /tmp/ca.pem <<'END'\n{authority}\nEND"));
+}
+
+/// An OpenSSH server with the same git repository; whoever has the key may come in. Only root can run one.
+pub(crate) fn shell_server(daemon: &Daemon, name: &str) -> bool {
+    if !is_root() || !PathBuf::from("/usr/sbin/sshd").exists() {
+        println!("not tested: ssh needs root and sshd");
+        return false;
+    }
+    outside(
+        "mkdir -p /run/sshd && ssh-keygen -q -t ed25519 -N '' -f host && ssh-keygen -q -t ed25519 -N '' -f user",
+    );
+    let here = place();
+    let here = here.display();
+    let option = [
+        format!("-oHostKey={here}/host"),
+        format!("-oAuthorizedKeysFile={here}/user.pub"),
+        format!("-oListenAddress={SHELL}"),
+        format!("-oPidFile={here}/sshd.pid"),
+    ];
+    let mut arguments =
+        vec!["-D", "-e", "-f", "/dev/null", "-oUsePAM=no", "-oStrictModes=no", "-oPermitRootLogin=yes"];
+    arguments.extend(option.iter().map(String::as_str));
+    start("/usr/sbin/sshd", &arguments, &format!("{SHELL}:22"));
+    let key = fs::read_to_string(place().join("user")).unwrap();
+    daemon.sh_ok(name, &format!("umask 077; cat > /tmp/key <<'END'\n{key}END"));
+    true
+}
+
+/// The path of the repository for ssh.
+pub(crate) fn repository() -> String {
+    place().join("www/git/code.git").display().to_string()
+}
+
+/// A PostgreSQL server without passwords.
+pub(crate) fn database() -> bool {
+    let programs = "PATH=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1):$PATH";
+    let nobody = if is_root() { "setpriv --reuid=65534 --regid=65534 --clear-groups" } else { "" };
+    if !Command::new("sh")
+        .args(["-c", &format!("{programs}; command -v initdb")])
+        .output()
+        .unwrap()
+        .status
+        .success()
+    {
+        println!("not tested: PostgreSQL is not installed");
+        return false;
+    }
+    outside(&format!(
+        "{programs}; chmod 755 . && mkdir -m 777 db && cd db
+        {nobody} initdb -D data -A trust -U postgres --no-sync -E UTF8 --locale=C
+        echo 'host all all 0.0.0.0/0 trust' >> data/pg_hba.conf"
+    ));
+    let serve = format!("{programs}; cd db; exec {nobody} postgres -D data -h {DATABASE} -k '' -F");
+    start("sh", &["-c", &serve], &format!("{DATABASE}:5432"));
+    true
+}
