@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{SecretName, SecretUse};
 use crate::{
-    Base, Error, ErrorKind, NetworkPlan, Next, Result, SandboxSpec,
+    Base, Error, ErrorKind, MountSpec, NetworkPlan, Next, Result, SandboxSpec, is_beneath,
     network::{DnsName, Flow, Protocol, RuleRef, Surroundings},
 };
 
@@ -71,6 +71,9 @@ pub(crate) fn decide_secrets(
     network: &NetworkPlan,
 ) -> Result<Vec<SecretPlan>> {
     let found = &base.secrets;
+    if !found.is_empty() {
+        check_mounts(spec)?;
+    }
     check_variables(found.iter().map(|found| (found.place.clone(), &found.plan.env)), spec)?;
     for ResolvedSecret { place, plan, hosts } in found {
         for host in hosts {
@@ -84,6 +87,21 @@ pub(crate) fn decide_secrets(
         }
     }
     Ok(found.iter().map(|found| found.plan.clone()).collect())
+}
+
+/// The certificates must be the sandbox's own: whoever writes to a mount could have its programs trust others.
+fn check_mounts(spec: &SandboxSpec) -> Result<()> {
+    let (directory, _) = CA_BUNDLE.rsplit_once('/').unwrap_or_default();
+    let touches = |mount: &&MountSpec| {
+        is_beneath(directory, &mount.guest_path) || is_beneath(&mount.guest_path, directory)
+    };
+    match spec.mounts.iter().find(touches) {
+        None => Ok(()),
+        Some(mount) => {
+            let message = format!("mount {}: secrets need {directory} for certificates", mount.guest_path);
+            Err(Error::invalid(message).with_hint("Mount it elsewhere."))
+        }
+    }
 }
 
 fn check_variables<'a>(
@@ -207,6 +225,22 @@ mod tests {
             NetworkSpec { deny: vec!["api.example.org".to_owned()], ..NetworkSpec::preset(Preset::Public) };
         let error = decide(&public, secret(), vec![Policy::from_spec(&ceiling).unwrap()]).unwrap_err();
         assert!(error.to_string().starts_with("secrets[0]: "), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_mounted_where_the_certificates_are() {
+        let secret = || vec![found("TOKEN", "TOKEN", "api.example.org")];
+        let mounted = |path: &str| {
+            let mount = serde_json::json!({ "kind": "tmpfs", "guestPath": path });
+            let mounts = vec![serde_json::from_value(mount).unwrap()];
+            SandboxSpec { mounts, ..spec(&["TOKEN"], &["api.example.org"]) }
+        };
+        for path in ["/run", "/run/warren", "/run/warren/ca.pem"] {
+            let error = decide(&mounted(path), secret(), vec![]).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("mount {path}: ")), "{error}");
+            decide(&SandboxSpec { secrets: vec![], ..mounted(path) }, vec![], vec![]).unwrap();
+        }
+        decide(&mounted("/run/other"), secret(), vec![]).unwrap();
     }
 
     #[test]
