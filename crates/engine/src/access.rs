@@ -128,6 +128,17 @@ impl Principal {
         }
     }
 
+    /// Only the daemon's owner sets and removes secrets: whoever names the hosts of a value can have it sent to himself.
+    pub(crate) fn may_manage_secrets(&self) -> Result<()> {
+        self.may_change()?;
+        if self.is_owner {
+            return Ok(());
+        }
+        let message = format!("{} may not manage secrets", self.name);
+        Err(Error::new(ErrorKind::Denied, message)
+            .with_hint("Secrets are managed on the daemon's machine, by the user who runs the daemon."))
+    }
+
     /// Only the daemon's owner makes and revokes keys, never a key: a leaked one must not be able to make itself a
     /// successor.
     pub(crate) fn may_manage_keys(&self) -> Result<()> {
@@ -155,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whoever_runs_the_daemon_manages_keys() {
+    fn only_whoever_runs_the_daemon_manages_keys_and_secrets() {
         let operator = Principal::operator("root");
         assert!(operator.may_manage_keys().is_ok());
         let key = Some(KeyId::from_random([1; 8]));
@@ -164,6 +175,7 @@ mod tests {
         let namespaced = Principal::of_namespace("ana", Namespace::default());
         for who in [with_key, reader, namespaced, Principal::developer("dev")] {
             assert_eq!(who.may_manage_keys().unwrap_err().kind(), ErrorKind::Denied, "{who:?}");
+            assert_eq!(who.may_manage_secrets().unwrap_err().kind(), ErrorKind::Denied, "{who:?}");
         }
     }
 }

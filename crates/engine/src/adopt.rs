@@ -28,7 +28,7 @@ use crate::{
     packages,
     pump::ExecTask,
     recover::{CorruptRecords, recover},
-    replace,
+    replace, secrets,
     shared::{Life, Shared},
     snapshots, volumes,
 };
@@ -158,6 +158,8 @@ async fn take_up(core: &Arc<Core>, recorded: RecordedSandbox) {
         SandboxState::Stopped | SandboxState::Failed => return rest(core, enrolled).await,
         SandboxState::Creating | SandboxState::Running | SandboxState::Paused | SandboxState::Stopping => {}
     }
+    // First: an edge must not pass on what it serves without them.
+    secrets::hold_changed(core, enrolled.record()).await;
     match core.backends.adopt(&enrolled.record().plan).await {
         Err(error) if proves_nothing(&error) => ask_again_behind(core, enrolled, error),
         found => found_again(core, enrolled, found).await,
@@ -291,6 +293,7 @@ async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
 }
 
 async fn settle(core: &Core, record: &mut SandboxRecord, state: SandboxState, reason: &str) {
+    secrets::release(core, record);
     record.state = state;
     if !reason.is_empty() {
         record.reason = Some(reason.to_owned());

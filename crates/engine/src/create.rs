@@ -10,12 +10,12 @@ use sandbox::{
 use store::{SandboxRecord, StoreError};
 
 use crate::{
-    CreateRequest, Engine, Principal, SandboxRef, SandboxView, base, build,
+    CreateRequest, Engine, GivenSecrets, Principal, SandboxRef, SandboxView, base, build,
     core::Core,
     driver::{Birth, Conceived, Driver},
     error, names, network,
     patches::Pending,
-    ports,
+    ports, secrets,
     shared::{Gone, Shared},
 };
 
@@ -93,12 +93,14 @@ impl Engine {
         &self,
         who: &Principal,
         spec: &SandboxSpec,
+        given: &GivenSecrets,
         instead_of: &SandboxRef,
         progress: &Progress,
     ) -> Result<Option<Instead>> {
         self.check_caller(who, spec)?;
         let core = self.core();
-        let base = base::find(core, who, spec, progress).await?;
+        let mut base = base::find(core, who, spec, progress).await?;
+        base.base.secrets = secrets::resolve(core, spec, given).await?;
         let planned = new_record(core, who, spec, &base.base)?;
         let replaced = match core.find_to_change(who, instead_of).await {
             Ok(shared) => Some(shared.subject.id.clone()),
@@ -151,10 +153,11 @@ async fn attempt(
         return earlier(core, &shared).await;
     }
     // Holds the image until the sandbox is known to use it.
-    let base = match base {
+    let mut base = match base {
         Some(base) => base,
         None => base::find(core, who, spec, progress).await?,
     };
+    base.base.secrets = secrets::resolve(core, spec, &pending.secrets).await?;
     let mut record = new_record(core, who, spec, &base.base)?;
     record.replaces = replaces.cloned();
     // Before the record: a port that is taken makes no sandbox, and one that was any gets its number.

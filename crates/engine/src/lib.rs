@@ -47,6 +47,7 @@ mod replace;
 mod rich;
 mod run;
 mod secret;
+mod secrets;
 mod shared;
 mod snapshots;
 mod text;
@@ -72,7 +73,7 @@ pub use guest_protocol::{
 };
 use sandbox::Result;
 pub use sandbox::{Call, Frontend};
-pub use store::{LedgerLimits, Store};
+pub use store::{LedgerLimits, OwnSecret, Store};
 
 pub use crate::{
     access::{Access, Principal, Quota, Scope},
@@ -100,6 +101,7 @@ pub use crate::{
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     run::{Run, RunEnd, RunOptions},
+    secrets::{GivenSecrets, MAX_SECRETS_EACH, SecretRef, SecretSpec, SecretView},
     snapshots::{
         DiffSpec, ForkSpec, MAX_FORKS, Reindexed, RestoreSpec, SaveOptions, Since, SnapshotCheck,
         SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,

@@ -14,7 +14,7 @@ use guest_protocol::{Request, Response, WriteMode};
 use sandbox::{Error, ErrorKind, Patch, Result, SandboxSpec, Thing};
 
 use self::fence::Fence;
-use crate::{ByteStream, Principal, client::GuestClient, core::Core, error};
+use crate::{ByteStream, GivenSecrets, Principal, client::GuestClient, core::Core, error};
 
 /// The request for a sandbox, with data that is not recorded.
 #[derive(Debug, Default)]
@@ -23,11 +23,12 @@ pub struct CreateRequest {
     /// Sources of `copyFile` and `copyDir` patches, by their index in `spec.patches`. The provider of a source has
     /// checked that the caller may read it: the engine opens no host path.
     pub sources: BTreeMap<usize, PatchSource>,
+    pub secrets: GivenSecrets,
 }
 
 impl From<SandboxSpec> for CreateRequest {
     fn from(spec: SandboxSpec) -> Self {
-        Self { spec, sources: BTreeMap::new() }
+        Self { spec, ..Self::default() }
     }
 }
 
@@ -54,7 +55,10 @@ impl fmt::Debug for PatchSource {
 
 /// The remaining work in a sandbox in the making. Taken by its maker: a failed attempt leaves it for the next.
 #[derive(Debug, Clone)]
-pub(crate) struct Pending(Arc<Mutex<Option<Patches>>>);
+pub(crate) struct Pending {
+    patches: Arc<Mutex<Option<Patches>>>,
+    pub(crate) secrets: GivenSecrets,
+}
 
 #[derive(Debug)]
 pub(crate) struct Patches {
@@ -75,7 +79,7 @@ struct Step {
 impl Pending {
     /// Takes the one-time parts out of the spec, which goes into the record.
     pub(crate) fn take_from(who: &Principal, request: &mut CreateRequest) -> Result<Self> {
-        let CreateRequest { spec, sources } = request;
+        let CreateRequest { spec, sources, secrets } = request;
         let mut steps = Vec::with_capacity(spec.patches.len() + spec.scripts.len());
         for (index, patch) in std::mem::take(&mut spec.patches).into_iter().enumerate() {
             let (place, source) = (format!("patches[{index}]"), sources.remove(&index));
@@ -88,12 +92,12 @@ impl Pending {
         }
         let mounts = spec.mounts.iter().map(|mount| mount.guest_path.clone()).collect();
         let patches = (!steps.is_empty()).then(|| Patches { who: who.clone(), steps, mounts });
-        Ok(Self(Arc::new(Mutex::new(patches))))
+        Ok(Self { patches: Arc::new(Mutex::new(patches)), secrets: std::mem::take(secrets) })
     }
 
     pub(crate) fn take(&self) -> Option<Patches> {
         // One take is all that ever happens in there.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.patches.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

@@ -50,7 +50,9 @@ impl Engine {
         let core = self.core();
         build::check_label_keys(request.spec.labels.keys())?;
         let turn = core.replacing.take((request.spec.namespace.clone(), request.spec.name.clone())).await;
-        let Some(instead) = self.check_create(who, &request.spec, earlier, &progress).await? else {
+        let CreateRequest { spec, secrets, .. } = &request;
+        let (spec, secrets) = (spec.clone(), secrets.clone());
+        let Some(instead) = self.check_create(who, &spec, &secrets, earlier, &progress).await? else {
             return self.create_any(who, request, progress, None).await;
         };
         // By its id from here on: this one was checked, and not another that may have the name by then.

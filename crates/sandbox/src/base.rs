@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteSize, Error, ImageRef, Result, RootfsPlan, SnapshotId, VolumeId, VolumeName};
+use crate::{
+    ByteSize, Error, ImageRef, ResolvedSecret, Result, RootfsPlan, SnapshotId, VolumeId, VolumeName,
+};
 
 /// Longest working directory that the kernel accepts.
 const MAX_CWD_BYTES: usize = 4095;
 
-/// What the names in a spec resolve to: an image reference, a snapshot or a path, and volumes.
+/// What the names in a spec resolve to: an image reference, a snapshot or a path, volumes and
+/// secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
     pub rootfs: RootfsPlan,
@@ -25,6 +28,8 @@ pub struct Base {
     /// Where the base differs from the request: sentences for the caller.
     pub warnings: Vec<String>,
     pub volumes: BTreeMap<VolumeName, ResolvedVolume>,
+    /// Those that the spec names, in its order, and then those that came with the request.
+    pub secrets: Vec<ResolvedSecret>,
 }
 
 /// The volume behind a name in a spec.
@@ -46,6 +51,7 @@ impl Base {
             config: BaseConfig::default(),
             warnings: Vec::new(),
             volumes: BTreeMap::new(),
+            secrets: Vec::new(),
         }
     }
 }

@@ -66,8 +66,9 @@ pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches, is_beneath, 
 pub use plan::{DEFAULT_SHELL, Defaults, RootfsPlan, SandboxPlan, at_mount, check_labels, check_spec, plan};
 pub use port::{ExposedPort, MAX_EXPOSED_PORTS, PortSpec, PortView, check_ports};
 pub use secret::{
-    Authority, HeldSecret, HeldSecrets, MAX_SECRET_BYTES, MAX_SECRET_NAME_BYTES, SecretKey, SecretName,
-    SecretRules, SecretUse, SecretValue,
+    Authority, CA_BUNDLE, CA_VARIABLES, HeldSecret, HeldSecrets, MAX_SECRET_BYTES, MAX_SECRET_HOSTS,
+    MAX_SECRET_NAME_BYTES, MAX_SECRETS, ResolvedSecret, SecretKey, SecretName, SecretPlan, SecretRules,
+    SecretUse, SecretValue, secret_place,
 };
 pub use size::{ByteSize, InvalidSize};
 pub use snapshot::{

@@ -11,10 +11,11 @@ use crate::{
     BackendKind, Base, BaseConfig, ByteSize, Capabilities, Capability, CpuCount, Error, ErrorKind, ExecSpec,
     FileIdentity, ImageRef, InitSpec, InvalidExec, Label, Limits, LimitsPlan, MAX_EXEC_BYTES, MAX_MOUNTS,
     MountOrigin, MountPlan, MountSource, MountSpec, NetworkPlan, Next, Policy, ResolvedVolume, Result,
-    Rlimit, SandboxId, SandboxName, SandboxSpec, SnapshotId, Thing, check_guest_path,
+    Rlimit, SandboxId, SandboxName, SandboxSpec, SecretPlan, SnapshotId, Thing, check_guest_path,
     exec::{check_env, check_rlimits},
     network::plan_network,
     patch::check_patches,
+    secret::{add_variables, check_uses, decide_secrets},
 };
 
 /// What reads command lines where there is nothing better.
@@ -137,6 +138,9 @@ pub struct SandboxPlan {
     /// Missing in records of earlier versions, whose sandboxes reach package indexes only.
     #[serde(default)]
     pub network: NetworkPlan,
+    /// What stands for its secrets inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretPlan>,
     /// What the caller should know about the plan, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -180,6 +184,8 @@ pub fn plan(
     }
     env.extend(base.config.env.iter().cloned());
     env.extend(spec.env.clone());
+    let secrets = decide_secrets(spec, base, &network)?;
+    add_variables(&mut env, &secrets, spec);
     // Checked as a whole: a fork of a fork inherits what each of them added.
     let len = check_env(&env)?;
     if len > MAX_EXEC_BYTES {
@@ -204,6 +210,7 @@ pub fn plan(
         rlimits: spec.rlimits.clone(),
         init: spec.init.clone(),
         network,
+        secrets,
         warnings: base.warnings.clone(),
     })
 }
@@ -220,6 +227,7 @@ pub fn check_spec(spec: &SandboxSpec, defaults: &Defaults, backends: &[Capabilit
     }
     check_labels(&spec.labels)?;
     check_env(&spec.env)?;
+    check_uses(spec)?;
     spec.cwd.as_deref().map_or(Ok(()), check_cwd)?;
     spec.user.as_deref().map_or(Ok(()), check_user)?;
     decide_config(spec, &BaseConfig::default())?;
@@ -356,7 +364,8 @@ fn needs(spec: &SandboxSpec, base: &Base, network: &NetworkPlan) -> Vec<Capabili
         MountSource::Tmpfs { .. } => None,
     });
     let of_snapshots = (!base.above.is_empty()).then_some(Capability::Snapshots);
-    let of_network = network.needs_edge().then_some(Capability::Network);
+    let has_secrets = !spec.secrets.is_empty() || !base.secrets.is_empty();
+    let of_network = (network.needs_edge() || has_secrets).then_some(Capability::Network);
     of_rootfs.into_iter().chain(of_snapshots).chain(of_mounts).chain(of_network).collect()
 }
 

@@ -1,9 +1,20 @@
 //! Secrets that never enter a sandbox: inside there is a placeholder, and the edge puts the value in on the way out.
 
+mod plan;
+mod rules;
+
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
+pub(crate) use self::plan::{add_variables, check_uses, decide_secrets};
+pub use self::{
+    plan::{CA_BUNDLE, CA_VARIABLES, MAX_SECRETS, ResolvedSecret, SecretPlan, place as secret_place},
+    rules::MAX_SECRET_HOSTS,
+};
 use crate::{Error, Result, network::DnsName};
 
 /// Longest name of a secret.
@@ -149,12 +160,105 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// A secret that a sandbox asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+/// A secret that a sandbox asks for. In JSON it may also be written as a string, `NAME` or `NAME=VARIABLE`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SecretUse {
     pub name: SecretName,
     /// The variable inside that holds the placeholder; the secret's name when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<SecretName>,
+}
+
+/// How a request asks for a secret: its name, or `NAME=VARIABLE`, or both apart.
+#[derive(utoipa::ToSchema)]
+#[schema(as = SecretUse)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what the visitor below reads")]
+pub(crate) enum SecretUseForms {
+    Text(String),
+    Object(SecretUseObject),
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct SecretUseObject {
+    name: SecretName,
+    /// The variable inside that holds the placeholder; the secret's name when absent.
+    #[serde(default)]
+    env: Option<SecretName>,
+}
+
+impl FromStr for SecretUse {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, env) = match text.split_once('=') {
+            Some((name, env)) => (name, Some(env.parse()?)),
+            None => (text, None),
+        };
+        Ok(Self { name: name.parse()?, env })
+    }
+}
+
+impl<'de> Deserialize<'de> for SecretUse {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Forms;
+
+        impl<'de> Visitor<'de> for Forms {
+            type Value = SecretUse;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a secret, or an object with its name")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<SecretUse, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SecretUse, A::Error> {
+                let SecretUseObject { name, env } =
+                    SecretUseObject::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(SecretUse { name, env })
+            }
+        }
+
+        deserializer.deserialize_any(Forms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_asked_for_by_a_string_or_an_object() {
+        let read = |text: &str| serde_json::from_str::<SecretUse>(text).map_err(|error| error.to_string());
+        let named = |name: &str, env: Option<&str>| SecretUse {
+            name: name.parse().unwrap(),
+            env: env.map(|env| env.parse().unwrap()),
+        };
+        assert_eq!(read(r#""TOKEN""#), Ok(named("TOKEN", None)));
+        assert_eq!(read(r#""TOKEN=GH_TOKEN""#), Ok(named("TOKEN", Some("GH_TOKEN"))));
+        assert_eq!(read(r#"{"name":"TOKEN","env":"T"}"#), Ok(named("TOKEN", Some("T"))));
+        let text = serde_json::to_string(&named("TOKEN", Some("T"))).unwrap();
+        assert_eq!(read(&text), Ok(named("TOKEN", Some("T"))));
+        for bad in
+            [r#""""#, r#""1A""#, r#""A=""#, r#""A-B""#, "1", "[]", r#"{"env":"T"}"#, r#"{"name":"A","x":1}"#]
+        {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        assert!(read(&format!("{:?}", "A".repeat(65))).is_err());
+    }
+
+    #[test]
+    fn nothing_prints_a_value() {
+        let value = SecretValue::new("ghp_very".to_owned()).unwrap();
+        assert!(!format!("{value:?}").contains("ghp"));
+        assert!(!format!("{:?}", SecretKey("BEGIN".to_owned())).contains("BEGIN"));
+        for bad in ["", "a\nb", "é", &"a".repeat(MAX_SECRET_BYTES + 1)] {
+            let error = SecretValue::new(bad.to_owned()).unwrap_err();
+            assert!(bad.is_empty() || !error.to_string().contains(bad));
+        }
+    }
 }

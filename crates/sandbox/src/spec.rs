@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BackendKind, ExecSpec, FileIdentity, Limits, MountSpec, Namespace, NetworkSpec, Patch, PortSpec,
-    RequestId, Rlimit, SandboxName, object::only_object,
+    RequestId, Rlimit, SandboxName, SecretUse, object::only_object,
 };
 
 const MAX_IMAGE_BYTES: usize = 512;
@@ -235,6 +235,11 @@ pub struct SandboxSpec {
     /// What it reaches on the network. Forks and restored sandboxes get the same.
     #[serde(default, skip_serializing_if = "NetworkSpec::is_default")]
     pub network: NetworkSpec,
+    /// Secrets that it uses. Its programs see placeholders; the values are put in outside, on the way to their hosts.
+    /// A fork gets the same; a restored sandbox gets none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<crate::secret::SecretUseForms>)]
+    pub secrets: Vec<SecretUse>,
     #[serde(default)]
     pub lifetime: Lifetime,
     /// The same id again returns the first sandbox instead of making a second one.

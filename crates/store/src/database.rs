@@ -33,6 +33,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0008_home.sql"),
     include_str!("../migrations/0009_exec_ends.sql"),
     include_str!("../migrations/0010_ports.sql"),
+    include_str!("../migrations/0011_secrets.sql"),
 ];
 /// The first version of the tables with a mark of the home.
 const MARKED_SINCE: i64 = 8;
@@ -166,11 +167,12 @@ impl Database {
         Ok(version)
     }
 
+    /// `secure_delete`: no value of a removed secret stays in the file's free space.
     fn configure(&self) -> Result<(), StoreError> {
         self.connection
             .execute_batch(&format!(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; \
-                 PRAGMA journal_size_limit = {MAX_IDLE_WAL_BYTES};"
+                 PRAGMA journal_size_limit = {MAX_IDLE_WAL_BYTES}; PRAGMA secure_delete = ON;"
             ))
             .map_err(|source| self.error("setting it up", source))
     }

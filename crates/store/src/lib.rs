@@ -1,4 +1,4 @@
-//! What lasts: records of sandboxes, execs, keys, events and calls in SQLite, copies of some of them beside the files
+//! What lasts: records of sandboxes, execs, keys, secrets, events and calls in SQLite, copies of some of them beside the files
 //! that they tell of, and the exec ledger in plain files.
 //!
 //! [`Store`] is a façade over one blocking thread that owns the database. [`Ledger`] has no thread: its writes go to
@@ -17,6 +17,7 @@ mod packages;
 mod record;
 mod row;
 mod sandboxes;
+mod secrets;
 mod snapshots;
 mod store;
 mod volumes;
@@ -31,7 +32,8 @@ pub use ledger::{
 };
 pub use packages::MAX_PACKAGE_JOBS;
 pub use record::{
-    CallQuery, CorruptRow, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord,
-    SandboxRows, SnapshotRecord, SnapshotRows, VolumeRecord, VolumeRows, VolumeState,
+    CallQuery, CorruptRow, ExecRecord, KeyRecord, NewCall, NewEvent, OwnSecret, PackageJobRecord,
+    SandboxRecord, SandboxRows, SandboxSecrets, SecretRecord, SnapshotRecord, SnapshotRows, VolumeRecord,
+    VolumeRows, VolumeState,
 };
 pub use store::Store;

@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 use sandbox::{
-    EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, ExposedPort, Frontend, InstalledPackage, Isolation,
-    KeyId, KeyView, Lifetime, Namespace, PackageJobId, PackageManager, PackageState, RequestId, SandboxId,
-    SandboxName, SandboxPlan, SandboxSpec, SandboxState, SnapshotId, SnapshotName, VolumeId, VolumeSpec,
-    VolumeStorage,
+    Authority, DnsName, EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, ExposedPort, Frontend,
+    InstalledPackage, Isolation, KeyId, KeyView, Lifetime, Namespace, PackageJobId, PackageManager,
+    PackageState, RequestId, SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState, SecretName,
+    SecretRules, SecretValue, SnapshotId, SnapshotName, VolumeId, VolumeSpec, VolumeStorage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -122,6 +122,36 @@ pub struct NewEvent {
 pub struct KeyRecord {
     pub key: KeyView,
     pub hash: [u8; 32],
+}
+
+/// A secret of the operator. Never printed: its value has no words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretRecord {
+    pub namespace: Namespace,
+    pub name: SecretName,
+    pub rules: SecretRules,
+    pub value: SecretValue,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    /// When a sandbox was last started with it.
+    pub last_used_at: Option<Timestamp>,
+}
+
+/// What one sandbox with secrets has of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxSecrets {
+    pub authority: Authority,
+    /// The hosts that the authority can vouch for.
+    pub hosts: Vec<DnsName>,
+    pub own: Vec<OwnSecret>,
+}
+
+/// A secret that belongs to one sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnSecret {
+    pub name: SecretName,
+    pub value: SecretValue,
+    pub rules: SecretRules,
 }
 
 /// A [`sandbox::Call`] before it has a number.

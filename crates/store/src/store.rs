@@ -7,16 +7,16 @@ use std::{
 
 use jiff::Timestamp;
 use sandbox::{
-    Call, Event, ExecId, KeyId, Namespace, PackageJobId, RequestId, SandboxId, SandboxName, SnapshotId,
-    VolumeId,
+    Call, Event, ExecId, KeyId, Namespace, PackageJobId, RequestId, SandboxId, SandboxName, SecretName,
+    SnapshotId, VolumeId,
 };
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     CallQuery, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord, SandboxRows,
-    SnapshotRecord, SnapshotRows, StoreError, VolumeRecord, VolumeRows, calls,
+    SandboxSecrets, SecretRecord, SnapshotRecord, SnapshotRows, StoreError, VolumeRecord, VolumeRows, calls,
     database::{self, Database},
-    events, execs, keys, packages, sandboxes, snapshots, volumes,
+    events, execs, keys, packages, sandboxes, secrets, snapshots, volumes,
 };
 
 /// Calls that wait for the thread; one more waits in its caller.
@@ -275,6 +275,44 @@ impl Store {
     /// Works for a corrupt record too.
     pub async fn remove_volume(&self, id: VolumeId) -> Result<(), StoreError> {
         self.run(move |database| volumes::remove(database, &id)).await
+    }
+
+    /// Writes a secret, in place of one of the same name in the namespace.
+    pub async fn set_secret(&self, record: SecretRecord) -> Result<(), StoreError> {
+        self.run(move |database| secrets::set(database, &record)).await
+    }
+
+    /// Those of all namespaces, by name.
+    pub async fn secrets(&self) -> Result<Vec<SecretRecord>, StoreError> {
+        self.run(|database| secrets::all(database)).await
+    }
+
+    /// Whether there was one.
+    pub async fn remove_secret(&self, namespace: Namespace, name: SecretName) -> Result<bool, StoreError> {
+        self.run(move |database| secrets::remove(database, &namespace, &name)).await
+    }
+
+    /// Writes down when secrets were last used.
+    pub async fn touch_secrets(
+        &self,
+        namespace: Namespace,
+        names: Vec<SecretName>,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.run(move |database| secrets::touch(database, &namespace, &names, at)).await
+    }
+
+    /// Writes what a sandbox with secrets has of its own. It goes with the sandbox's record.
+    pub async fn set_sandbox_secrets(
+        &self,
+        sandbox: SandboxId,
+        secrets: SandboxSecrets,
+    ) -> Result<(), StoreError> {
+        self.run(move |database| secrets::set_of_sandbox(database, &sandbox, &secrets)).await
+    }
+
+    pub async fn sandbox_secrets(&self, sandbox: SandboxId) -> Result<Option<SandboxSecrets>, StoreError> {
+        self.run(move |database| secrets::of_sandbox(database, &sandbox)).await
     }
 
     /// Waits for what was asked before, then closes the database. Later calls fail with `Closed`. Safe to call twice.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use backends::namespace::NamespaceBackend;
 use sandbox::{
-    Backend, BackendError, BackendKind, BackendSnapshots, BackendVolumes, Capabilities, Instance, SandboxId,
-    SandboxPlan,
+    Backend, BackendError, BackendKind, BackendNetwork, BackendSnapshots, BackendVolumes, Capabilities,
+    Instance, SandboxId, SandboxPlan,
 };
 
 use crate::{
@@ -22,10 +22,11 @@ impl Backend for TestBackend {
     }
 
     async fn probe(&self) -> Result<Capabilities, BackendError> {
-        match lock(&self.shared.capabilities).clone() {
-            Some(capabilities) => Ok(capabilities),
-            None => Ok(Common::get()?.capabilities.clone()),
-        }
+        let capabilities = match lock(&self.shared.capabilities).clone() {
+            Some(capabilities) => capabilities,
+            None => Common::get()?.capabilities.clone(),
+        };
+        Ok(self.shared.network.add_to(capabilities))
     }
 
     async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {
@@ -36,7 +37,7 @@ impl Backend for TestBackend {
         if let Some(error) = self.shared.switches.take_create_failure() {
             return Err(error);
         }
-        let wanted = plan.clone();
+        let wanted = self.shared.network.take_from(plan);
         let create = |backend: Arc<NamespaceBackend>| async move {
             let _may_make_an_image =
                 if wanted.limits.disk_is_hard { Some(STARTS.read().await) } else { None };
@@ -48,7 +49,7 @@ impl Backend for TestBackend {
 
     async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
         self.shared.switches.check_there()?;
-        let known = plan.clone();
+        let known = self.shared.network.take_from(plan);
         let adopt = |backend: Arc<NamespaceBackend>| async move { backend.adopt(&known).await };
         let real = self.shared.namespace.with_backend(adopt).await?;
         Ok(real.map(|real| self.shared.keep(&plan.id, real)))
@@ -87,5 +88,9 @@ impl Backend for TestBackend {
 
     fn snapshots(&self) -> Option<&dyn BackendSnapshots> {
         Some(self)
+    }
+
+    fn network(&self) -> Option<&dyn BackendNetwork> {
+        self.shared.network.get()
     }
 }

@@ -7,6 +7,7 @@ mod common;
 mod hostile;
 mod instance;
 mod namespace;
+mod network;
 mod programs;
 mod roles;
 mod snapshots;
@@ -23,9 +24,9 @@ use std::{
     time::Duration,
 };
 
-use sandbox::{Backend, BackendError, Capabilities, Instance, SandboxId, SnapshotId};
+use sandbox::{Backend, BackendError, Capabilities, HeldSecrets, Instance, SandboxId, SnapshotId};
 
-use self::{instance::LiveInstance, namespace::TestNamespace, switches::Switches};
+use self::{instance::LiveInstance, namespace::TestNamespace, network::StandInNetwork, switches::Switches};
 pub use self::{
     programs::{PICTURE, echo_server},
     switches::Hostility,
@@ -45,6 +46,7 @@ struct Shared {
     capabilities: Mutex<Option<Capabilities>>,
     switches: Arc<Switches>,
     namespace: TestNamespace,
+    network: StandInNetwork,
     instances: Mutex<BTreeMap<SandboxId, Arc<LiveInstance>>>,
     /// Everything that an engine was given, also of volumes.
     given: Mutex<Vec<Weak<LiveInstance>>>,
@@ -92,6 +94,21 @@ impl TestBackend {
     /// What `probe` answers from now on, instead of the truth.
     pub fn set_capabilities(&self, capabilities: Capabilities) {
         *lock(&self.shared.capabilities) = Some(capabilities);
+    }
+
+    /// From now on sandboxes have a network that carries nothing; call it before the engine opens.
+    pub fn stand_in_for_network(&self) {
+        self.shared.network.begin();
+    }
+
+    /// The secrets that the network holds for a sandbox.
+    pub fn held_secrets(&self, id: &SandboxId) -> Option<HeldSecrets> {
+        self.shared.network.held(id)
+    }
+
+    /// The network forgets all secrets, as it does when its daemon dies.
+    pub fn forget_secrets(&self) {
+        self.shared.network.forget_all();
     }
 
     /// The next `create` fails with this; called twice, the next two do.

@@ -165,6 +165,7 @@ impl SandboxArgs {
             },
             request_id: plain.request_id.clone(),
             network: self.network.spec(),
+            secrets: self.network.secrets.clone(),
             ..SandboxSpec::default()
         };
         self.ground.fill(&mut spec)?;

@@ -85,6 +85,7 @@ pub(crate) enum Command {
     Snapshot(commands::snapshot::Args),
     Fork(commands::fork::Args),
     Diff(commands::diff::Args),
+    Secret(commands::secret::Args),
     Key(commands::key::Args),
     Audit(commands::audit::Args),
     Doctor(commands::doctor::Args),

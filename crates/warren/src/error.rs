@@ -137,6 +137,16 @@ pub(crate) fn in_words(next: &Next) -> String {
             "Remove these sandboxes first with `warren rm`; stopped ones count too, because they need it to start."
                 .to_owned()
         }
+        Next::RemoveUsers(Thing::Secret) => {
+            "Remove these sandboxes first with `warren rm`, or pass --force: running ones lose it at once, and stopped \
+             ones do not start without it."
+                .to_owned()
+        }
+        Next::Allow(host) => format!("Add --allow {host}."),
+        Next::SetSecret { name, host } => {
+            let host = host.as_deref().unwrap_or("HOST");
+            format!("`warren secret set {name} --host {host}` sets it; `warren secret ls` lists all secrets.")
+        }
         Next::RemoveUsers(_) => {
             "Remove those first, or pass --force: it loses its name now and is deleted with the last of them.".to_owned()
         }
@@ -181,6 +191,7 @@ fn list(what: Thing) -> &'static str {
         Thing::Volume => "`warren volume ls` lists all volumes; `warren volume create` creates one.",
         Thing::Snapshot => "`warren snapshot ls` lists all snapshots.",
         Thing::Image => "`warren image ls` lists local images; `warren pull` gets one from a registry.",
+        Thing::Secret => "`warren secret ls` lists all secrets.",
         Thing::Key => "`warren key list` shows ids and labels.",
         Thing::Context => "`warren context ls SANDBOX` lists them.",
         Thing::Port => "`warren port SANDBOX` lists them.",

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, Once, PoisonError},
 };
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use sandbox::TerminalSize;
 
 /// The terminal as it was before it became raw; the panic hook must reach it from anywhere.
@@ -26,6 +26,20 @@ impl RawMode {
         let guard = Self(());
         // Not `Flush`: text typed ahead is meant for the command.
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        Ok(guard)
+    }
+}
+
+impl RawMode {
+    /// Not raw, but what is typed is not shown.
+    pub(crate) fn without_echo() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        restore_on_panic();
+        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        let guard = Self(());
+        tcsetattr(io::stdin(), OptionalActions::Now, &silent)?;
         Ok(guard)
     }
 }

@@ -39,10 +39,10 @@ use std::{
 use async_trait::async_trait;
 use jail::{Reply, Request, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots, BackendVolumes,
-    ByteSize, Capabilities, Capability, DiffQuery, DiffReport, HeldSecrets, Holding, Instance, MountOrigin,
-    MountPlan, NetworkEvent, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
-    TreeFacts, VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
+    Authority, Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots,
+    BackendVolumes, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, DnsName, HeldSecrets, Holding,
+    Instance, MountOrigin, MountPlan, NetworkEvent, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan,
+    SnapshotId, TreeCopy, TreeFacts, VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
 };
 use tokio::{io::Interest, sync::broadcast};
 
@@ -502,6 +502,10 @@ impl BackendNetwork for Edge {
 
     fn hold_secrets(&self, id: &SandboxId, secrets: Option<HeldSecrets>) {
         self.hold_secrets(id, secrets);
+    }
+
+    fn make_authority(&self, _hosts: &[DnsName]) -> Result<Authority, BackendError> {
+        Err(BackendError::Unsupported { what: "secrets are not served yet".to_owned(), next: None })
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     Driver, ending,
     work::{Done, WorkKind},
 };
-use crate::{Force, error, pump::ExecTask, shared::Activity};
+use crate::{Force, error, pump::ExecTask, secrets, shared::Activity};
 
 impl Driver {
     pub(super) fn begin_init(&mut self, first: bool, init: &InitSpec) {
@@ -54,6 +54,7 @@ impl Driver {
             return self.begin_removing(Some(error.clone()), Force::No);
         }
         self.life = None;
+        secrets::release(&self.core, &self.record);
         self.not_started(error).await;
     }
 

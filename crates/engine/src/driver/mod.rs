@@ -42,6 +42,7 @@ use crate::{
     error, network,
     patches::Pending,
     ports::{self, Bound},
+    secrets,
     shared::{Gone, Life, Shared, Status},
 };
 
@@ -125,6 +126,10 @@ pub(crate) enum Command {
         /// Of the caller.
         ceilings: Vec<Policy>,
         reply: Reply<NetworkHeld>,
+    },
+    /// Its secrets changed.
+    HoldSecrets {
+        reply: Reply<()>,
     },
     /// Release the sandbox; it lives on.
     Close {
@@ -254,7 +259,8 @@ impl Driver {
             let lived = async {
                 if let Some(files) = driver.write_down(recorded).await {
                     driver.waiting.push(reply);
-                    driver.begin_making(Files::New { made: files, patches: pending.take() });
+                    let (patches, secrets) = (pending.take(), pending.secrets);
+                    driver.begin_making(Files::New { made: files, patches, secrets });
                     driver.run().await;
                 }
             };
@@ -368,6 +374,8 @@ impl Driver {
         }
         let is_deferred = match (&work.kind, &command) {
             (_, Command::EndDrain { .. }) => false,
+            // What is being made may have read them already; all others hold them now.
+            (kind, Command::HoldSecrets { .. }) => matches!(kind, WorkKind::Making),
             // A renewed sandbox must be alive when the caller is told.
             (WorkKind::Making | WorkKind::Stopping { then: Then::Start }, Command::Renew { .. }) => true,
             // The stop is already in progress: a caller who lost the answer to the same request waits for it again.
@@ -442,6 +450,12 @@ impl Driver {
             }
             Command::ChangeNetwork { change, ceilings, reply } => {
                 reply.send(self.change_network(&change, &ceilings).await).unwrap_or(());
+            }
+            Command::HoldSecrets { reply } => {
+                if self.life.is_some() {
+                    secrets::hold_changed(&self.core, &self.record).await;
+                }
+                reply.send(Ok(())).unwrap_or(());
             }
             Command::Close { reply } => self.close(reply).await,
         }
@@ -690,6 +704,7 @@ impl Command {
             | Self::Rename { reply, .. }
             | Self::Expose { reply, .. }
             | Self::Withdraw { reply, .. }
+            | Self::HoldSecrets { reply }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
             Self::ChangeNetwork { reply, .. } => refuse(reply, error),

@@ -19,8 +19,8 @@ use tokio::{
 
 use super::{Driver, Reply, capture::Capture, ending, manifest, refuse};
 use crate::{
-    Force, client::GuestClient, clock, config::MAX_STOP_GRACE, core::Core, create::check_directory, error,
-    images, mounts, patches::Patches, shared::Gone, snapshots,
+    Force, GivenSecrets, client::GuestClient, clock, config::MAX_STOP_GRACE, core::Core,
+    create::check_directory, error, images, mounts, patches::Patches, secrets, shared::Gone, snapshots,
 };
 
 pub(super) struct Work {
@@ -48,8 +48,8 @@ pub(super) enum Then {
 
 /// The files that an instance is made from.
 pub(super) enum Files {
-    /// A new directory, or why it could not be made, and the patches for its files.
-    New { made: Result<()>, patches: Option<Patches> },
+    /// A new directory, or why it could not be made, the patches for its files, and secrets that no record has.
+    New { made: Result<()>, patches: Option<Patches>, secrets: GivenSecrets },
     /// Files of an earlier run.
     Kept,
 }
@@ -83,16 +83,29 @@ fn deadline_after(grace: Duration) -> Instant {
     Instant::now() + grace.min(MAX_STOP_GRACE)
 }
 
-/// Applies the patches to a new instance, or removes it again. Nothing of the workload runs in it yet, and nobody knows
-/// it.
-async fn patched(
+/// Writes the certificates to trust and applies the patches to a new instance, or removes it again. Nothing of the
+/// workload runs in it yet, and nobody knows it.
+async fn furnished(
     core: &Core,
     instance: Arc<dyn Instance>,
-    patches: Patches,
+    certificate: Option<String>,
+    patches: Option<Patches>,
     label: Subject,
 ) -> Result<Arc<dyn Instance>> {
+    if certificate.is_none() && patches.is_none() {
+        return Ok(instance);
+    }
     let client = GuestClient::new(Arc::clone(&instance), core.config.deadlines, label);
-    let Err(error) = patches.apply(core, &client).await else { return Ok(instance) };
+    let furnish = async {
+        if let Some(certificate) = certificate {
+            secrets::trust(core, &client, &certificate).await?;
+        }
+        match patches {
+            Some(patches) => patches.apply(core, &client).await,
+            None => Ok(()),
+        }
+    };
+    let Err(error) = furnish.await else { return Ok(instance) };
     Err(taken_back(&instance, client.label(), error).await)
 }
 
@@ -151,16 +164,17 @@ impl Driver {
         let directory = core.config.sandbox_directory(&record.id);
         self.begin(WorkKind::Making, async move {
             let made = async {
-                let patches = match files {
-                    Files::New { made, patches } => {
+                let (patches, given) = match files {
+                    Files::New { made, patches, secrets } => {
                         made?;
-                        patches
+                        (patches, Some(secrets))
                     }
                     Files::Kept => {
                         check_directory(&directory, &label)?;
-                        None
+                        (None, None)
                     }
                 };
+                let certificate = secrets::prepare(&core, &record, given, &label).await?;
                 let plan = mounts::resolve(&core, &record).await?;
                 let described = async {
                     if first { manifest::write_first(Arc::clone(&record), directory).await } else { Ok(()) }
@@ -173,12 +187,13 @@ impl Driver {
                 if let Err(error) = described {
                     return Err(taken_back(&instance, &label, error).await);
                 }
-                match patches {
-                    Some(patches) => patched(&core, instance, patches, label).await,
-                    None => Ok(instance),
-                }
+                furnished(&core, instance, certificate, patches, label).await
             };
-            Done::Made { first, instance: made.await }
+            let instance = made.await;
+            if instance.is_err() {
+                secrets::release(&core, &record);
+            }
+            Done::Made { first, instance }
         });
     }
 
@@ -307,6 +322,7 @@ impl Driver {
             return self.tell_reason(EventKind::SandboxFailed).await;
         }
         self.life = None;
+        secrets::release(&self.core, &self.record);
         self.record.state = SandboxState::Stopped;
         if self.record.lifetime.on_expiry == OnExpiry::Stop {
             self.record.expires_at = None;
@@ -422,12 +438,14 @@ impl Driver {
     pub(super) fn begin_removing(&mut self, not_made: Option<Error>, force: Force) {
         let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
         let (life, plan) = (self.life.clone(), self.record.plan.clone());
+        let record = self.record.clone();
         self.begin(WorkKind::Removing, async move {
             let (id, label) = (shared.subject.id.clone(), shared.label());
             let removed = async {
                 if let Some(life) = life {
                     life.instance.stop().await.map_err(|error| error::from_backend(error, &label))?;
                 }
+                secrets::release(&core, &record);
                 core.remove_files(&plan, &label, force).await?;
                 match core.store.remove_sandbox(id).await {
                     Ok(()) | Err(StoreError::Missing { .. }) => Ok(()),

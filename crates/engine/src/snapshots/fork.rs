@@ -19,9 +19,9 @@ use super::{
     remove,
 };
 use crate::{
-    Engine, Force, Principal, SandboxRef, SandboxView,
+    CreateRequest, Engine, Force, GivenSecrets, Principal, SandboxRef, SandboxView,
     core::{Changeable, until},
-    error, mounts,
+    error, mounts, secrets,
 };
 
 /// Most sandboxes of one fork.
@@ -63,7 +63,8 @@ impl Engine {
         let of = source.status.borrow().record.clone();
         self.check_names(who, &of.namespace, &names).await?;
         let (tell, told) = oneshot::channel();
-        let forks = Forks { engine: self.for_task(), who: who.clone(), source, of, spec };
+        let secrets = secrets::carried(core, &of).await?;
+        let forks = Forks { engine: self.for_task(), who: who.clone(), source, of, spec, secrets };
         let closing = core.closing.clone();
         core.drivers.spawn(async move {
             let work = async {
@@ -104,6 +105,8 @@ struct Forks {
     /// The source's record when it was requested.
     of: SandboxRecord,
     spec: ForkSpec,
+    /// Its programs remember the placeholders, and trust the authority.
+    secrets: GivenSecrets,
 }
 
 impl Forks {
@@ -124,7 +127,9 @@ impl Forks {
             if is_over.load(Relaxed) || is_unwanted() {
                 return None;
             }
-            let made = self.engine.create_sandbox(&self.who, self.spec_of(name, &snapshot)).await;
+            let (spec, secrets) = (self.spec_of(name, &snapshot), self.secrets.clone());
+            let request = CreateRequest { spec, secrets, ..CreateRequest::default() };
+            let made = self.engine.create_sandbox(&self.who, request).await;
             is_over.fetch_or(made.is_err(), Relaxed);
             Some(made)
         });

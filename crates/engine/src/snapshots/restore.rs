@@ -104,6 +104,8 @@ fn changed_spec(of: SandboxRecord, spec: RestoreSpec, rootfs: RootfsSpec) -> San
         rootfs: Some(rootfs),
         image: ImageRef::default(),
         request_id: None,
+        // Other files have to ask for them again.
+        secrets: Vec::new(),
         // With the paths that a front end allowed it.
         mounts: if spec.mounts.is_empty() { mounts::asked_again(&of) } else { spec.mounts },
         lifetime: if is_default { of.lifetime.clone() } else { spec.lifetime },

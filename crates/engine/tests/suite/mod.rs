@@ -24,6 +24,7 @@ mod read_only;
 mod recovery;
 mod replace;
 mod run;
+mod secrets;
 mod silent_guests;
 mod snapshot_archives;
 mod snapshot_troubles;

@@ -98,6 +98,7 @@ async fn what_is_copied_comes_as_a_stream_and_one_that_breaks_off_leaves_nothing
     let request = |bytes| CreateRequest {
         spec: patched(vec![text("/first", ""), copy()]),
         sources: BTreeMap::from([(1, PatchSource::File { mode: 0o640, bytes })]),
+        ..CreateRequest::default()
     };
     let broken = || Error::new(ErrorKind::Unavailable, "the host's disk is away");
     let breaks = stream::iter([Ok("half".into()), Err(broken())]).boxed();

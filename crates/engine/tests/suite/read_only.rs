@@ -57,6 +57,8 @@ const LOOKING: &[&str] = &[
     "sandboxes",
     "save_images",
     "save_snapshot",
+    "secret",
+    "secrets",
     "settled",
     "shell",
     "snapshot",
@@ -154,6 +156,8 @@ fn attempts<'a>(
         ensure_running(who, which),
         exec_ensuring_running(who, which, ExecSpec::argv(["true"])),
         remove_volume(who, &volume()),
+        set_secret(who, &secret(), secret_spec()),
+        remove_secret(who, &secret(), Force::Yes),
         write_file(who, &volume(), "/made", Default::default(), bytes("x")),
         mkdir(who, &volume(), "/made", true, None),
         unpack(who, &volume(), "/", false, bytes("x")),
@@ -176,6 +180,15 @@ fn alpine() -> engine::Reference {
 
 fn volume() -> VolumeRef {
     VolumeRef { namespace: None, name: "models".parse().unwrap() }
+}
+
+fn secret() -> engine::SecretRef {
+    engine::SecretRef { namespace: None, name: "TOKEN".parse().unwrap() }
+}
+
+fn secret_spec() -> engine::SecretSpec {
+    let rules = serde_json::from_value(serde_json::json!({"hosts": ["api.example.org"]})).unwrap();
+    engine::SecretSpec { rules, value: sandbox::SecretValue::new("value".to_owned()).unwrap() }
 }
 
 fn volume_spec() -> VolumeSpec {
@@ -204,6 +217,7 @@ fn methods_of_the_engine() -> BTreeSet<String> {
         "build/mod.rs",
         "network/mod.rs",
         "packages/mod.rs",
+        "secrets/mod.rs",
         "snapshots/mod.rs",
         "snapshots/diff.rs",
         "snapshots/fork.rs",

@@ -33,6 +33,13 @@ impl World {
         Self::with(|_| {}).await
     }
 
+    /// One whose sandboxes have a network, which carries nothing.
+    pub(crate) async fn with_network() -> Self {
+        let world = Self::new().await;
+        world.backend.stand_in_for_network();
+        world.restart().await
+    }
+
     /// One that soon gives up on guests, for stories about those that do not answer.
     pub(crate) async fn impatient() -> Self {
         Self::with(be_impatient).await

@@ -125,6 +125,16 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::RemoveUsers(Thing::Volume) => {
             "Remove these sandboxes first; stopped ones count too, because they need it to start.".to_owned()
         }
+        Next::RemoveUsers(Thing::Secret) => {
+            "Remove these sandboxes first, or remove it by force: running ones lose it at once, and stopped ones do \
+             not start without it."
+                .to_owned()
+        }
+        Next::Allow(host) => format!("Add {host:?} to `network.allow`."),
+        Next::SetSecret { name, host } => {
+            let host = host.as_deref().unwrap_or("HOST");
+            format!("Ask the daemon's owner to run `warren secret set {name} --host {host}`.")
+        }
         Next::RemoveUsers(_) => {
             "Remove those first, or remove it by force: it loses its name now and is deleted with the last of them."
                 .to_owned()

@@ -35,6 +35,14 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         }
         Next::FreeName(_) => "Choose another name, or call sandbox_list to see what uses it.",
         Next::RemoveUsers(Thing::Volume) => "Call sandbox_remove for the sandboxes that mount it first.",
+        Next::RemoveUsers(Thing::Secret) => "Call sandbox_remove for the sandboxes that have it first.",
+        Next::Allow(host) => return Some(format!("Add {host:?} to network.allow.")),
+        Next::SetSecret { name, host } => {
+            let host = host.as_deref().unwrap_or("HOST");
+            return Some(format!(
+                "Call sandbox_secrets to see all secrets, or ask the operator to run: warren secret set {name} --host {host}"
+            ));
+        }
         Next::RemoveUsers(Thing::Snapshot) => {
             "Call sandbox_remove and snapshot_remove for its users, or snapshot_remove with force and confirm."
         }
@@ -100,6 +108,7 @@ fn list(what: Thing) -> &'static str {
         Thing::Context => "Call code_context_list to see the contexts of the sandbox.",
         Thing::PackageJob => "Call sandbox_package_status to see the jobs of the sandbox.",
         Thing::Port => "Call sandbox_ports to see what listens in the sandbox.",
+        Thing::Secret => "Call sandbox_secrets to see all secrets.",
         Thing::File => "Call sandbox_fs_list on the parent directory to see what exists.",
         Thing::Key | Thing::HostPath | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => {
             "Check the name."

@@ -5,7 +5,7 @@ use axum::{
     extract::{FromRequestParts, Query, RawPathParams},
     http::request::Parts,
 };
-use engine::{Principal, SandboxRef, SnapshotRef, VolumeRef};
+use engine::{Principal, SandboxRef, SecretRef, SnapshotRef, VolumeRef};
 use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace, PackageJobId};
 use serde::de::DeserializeOwned;
 
@@ -55,6 +55,7 @@ in_namespace!(
     PackagesQuery,
     ReadQuery,
     RemoveQuery,
+    RemoveSecretQuery,
     RemoveSnapshotQuery,
     SaveSnapshotQuery,
     StatQuery,
@@ -67,7 +68,7 @@ in_namespace!(
     WriteQuery,
 );
 
-/// What a path names: a sandbox, a volume or a snapshot.
+/// What a path names: a sandbox, a volume, a secret or a snapshot.
 pub(super) trait Named: Sized {
     /// The parameter of the path.
     const PARAMETER: &'static str;
@@ -85,6 +86,14 @@ impl Named for SandboxRef {
 
 impl Named for VolumeRef {
     const PARAMETER: &'static str = "volume";
+
+    fn named(text: &str, namespace: Option<Namespace>) -> Result<Self, Error> {
+        Ok(Self { namespace, name: text.parse()? })
+    }
+}
+
+impl Named for SecretRef {
+    const PARAMETER: &'static str = "secret";
 
     fn named(text: &str, namespace: Option<Namespace>) -> Result<Self, Error> {
         Ok(Self { namespace, name: text.parse()? })

@@ -30,6 +30,7 @@ mod patches;
 mod ports;
 mod pulls;
 mod sandboxes;
+mod secrets;
 mod snapshots;
 mod stream;
 mod system;
@@ -105,6 +106,7 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(ports::routes())
         .merge(events::routes())
         .merge(volumes::routes())
+        .merge(secrets::routes())
         .merge(keys::routes())
         .merge(calls::routes());
     OpenApiRouter::with_openapi(openapi::head()).nest("/v1", v1)

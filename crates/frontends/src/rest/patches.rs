@@ -23,7 +23,7 @@ pub(super) async fn open(who: &Principal, spec: SandboxSpec) -> Result<(CreateRe
         sources.insert(index, source);
         reports.push(report);
     }
-    Ok((CreateRequest { spec, sources }, reports))
+    Ok((CreateRequest { spec, sources, ..CreateRequest::default() }, reports))
 }
 
 /// What was left out of what was copied.

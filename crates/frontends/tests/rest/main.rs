@@ -22,6 +22,7 @@ mod namespaces;
 mod openapi;
 mod ports;
 mod sandboxes;
+mod secrets;
 mod snapshots;
 mod support;
 mod system;

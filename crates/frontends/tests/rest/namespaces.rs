@@ -151,6 +151,21 @@ fn routes_about_none() -> Vec<(Method, &'static str, Form, u16)> {
         (get.clone(), "/v1/snapshots/{snapshot}/archive", query("namespace=red"), 404),
         (post.clone(), "/v1/snapshots/{snapshot}/restore", with(json!({})), 404),
         (post.clone(), "/v1/snapshots/{snapshot}/verify", query("namespace=red"), 404),
+        (get.clone(), "/v1/secrets", Form::default(), 200),
+        (get.clone(), "/v1/secrets", query("namespace=red"), 200),
+        (get.clone(), "/v1/secrets/{secret}", Form::default(), 404),
+        (get.clone(), "/v1/secrets/{secret}", query("namespace=red"), 404),
+        (
+            Method::PUT,
+            "/v1/secrets/{secret}",
+            Form {
+                query: "namespace=red",
+                json: Some(json!({ "rules": { "hosts": ["spy.example.org"] }, "value": "x" })),
+                ..Form::default()
+            },
+            403,
+        ),
+        (Method::DELETE, "/v1/secrets/{secret}", query("namespace=red&force=true"), 403),
         (get.clone(), "/v1/volumes", Form::default(), 200),
         (get.clone(), "/v1/volumes", query("namespace=red"), 200),
         (post.clone(), "/v1/volumes", with(json!({ "name": "spy", "namespace": "red" })), 403),
@@ -279,6 +294,8 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
     let (red, blue) = (of(&api, "red"), of(&api, "blue"));
     let (theirs, own) = (furnish(&red, "crimson").await, furnish(&blue, "azure").await);
     red.post("/v1/volumes", json!({ "name": "volume" })).await.expect(201);
+    let rules = json!({ "hosts": ["red.example.org"] });
+    api.put("/v1/secrets/secret?namespace=red", json!({ "rules": rules, "value": SECRET })).await.expect(200);
     if api.has(Capability::Pause) {
         red.post("/v1/snapshots", json!({ "sandbox": "crimson", "name": "snapshot" })).await.expect(201);
     }

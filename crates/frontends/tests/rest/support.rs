@@ -111,11 +111,24 @@ impl Api {
         Self::configured(home, config).await
     }
 
+    /// Of a daemon whose sandboxes have a network, which carries nothing.
+    pub(crate) async fn with_network() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let config = EngineConfig::new(home.path());
+        let backend = TestBackend::new();
+        backend.stand_in_for_network();
+        Self::over(home, config, backend).await
+    }
+
     async fn configured(home: tempfile::TempDir, config: EngineConfig) -> Self {
         let backend = match &config.images {
             Some(_) => TestBackend::in_home(home.path()),
             None => TestBackend::new(),
         };
+        Self::over(home, config, backend).await
+    }
+
+    async fn over(home: tempfile::TempDir, config: EngineConfig, backend: TestBackend) -> Self {
         let store = Store::open(home.path()).unwrap();
         let engine = Engine::open(config, store, backend.for_engine()).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
@@ -190,6 +203,11 @@ impl Api {
 
     pub(crate) async fn post(&self, target: &str, body: Value) -> Answer {
         let request = Request::post(target).header(header::CONTENT_TYPE, "application/json");
+        self.send(request.body(Body::from(body.to_string())).unwrap()).await
+    }
+
+    pub(crate) async fn put(&self, target: &str, body: Value) -> Answer {
+        let request = Request::put(target).header(header::CONTENT_TYPE, "application/json");
         self.send(request.body(Body::from(body.to_string())).unwrap()).await
     }
 

@@ -18,6 +18,7 @@ pub enum Thing {
     Snapshot,
     Image,
     Key,
+    Secret,
     File,
     HostPath,
     Patch,
@@ -39,6 +40,7 @@ impl Thing {
             Self::Snapshot => "snapshot",
             Self::Image => "image",
             Self::Key => "key",
+            Self::Secret => "secret",
             Self::File => "file",
             Self::HostPath => "host path",
             Self::Patch => "patch",
@@ -191,4 +193,11 @@ pub enum Next {
     Listen,
     /// Request this back end.
     UseBackend(BackendKind),
+    /// Let the sandbox reach this host.
+    Allow(String),
+    /// Have the operator set a secret for a host.
+    SetSecret {
+        name: String,
+        host: Option<String>,
+    },
 }

@@ -1,7 +1,7 @@
 //! Flags for what a new sandbox reaches on the network.
 
 use clap::Args;
-use sandbox::{NetworkSpec, Preset};
+use sandbox::{NetworkSpec, Preset, SecretUse};
 
 #[derive(Debug, Args)]
 pub(crate) struct NetworkArgs {
@@ -14,6 +14,9 @@ pub(crate) struct NetworkArgs {
     /// Deny traffic, whatever is allowed
     #[arg(long, value_name = "RULE")]
     deny: Vec<String>,
+    /// Give it a secret: its programs see a placeholder in the variable of that name, or in VARIABLE
+    #[arg(long = "secret", value_name = "NAME[=VARIABLE]")]
+    pub(super) secrets: Vec<SecretUse>,
 }
 
 impl NetworkArgs {

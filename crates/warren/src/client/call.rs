@@ -82,6 +82,15 @@ impl Client {
         read_json(self.call(Method::PATCH, target, Some("application/json"), whole(bytes)).await?).await
     }
 
+    pub(crate) async fn put_json<T: DeserializeOwned>(
+        &self,
+        target: Target,
+        body: &impl Serialize,
+    ) -> CommandResult<T> {
+        let bytes = serde_json::to_vec(body).map_err(io::Error::other)?;
+        read_json(self.call(Method::PUT, target, Some("application/json"), whole(bytes)).await?).await
+    }
+
     async fn send_json(&self, target: Target, body: &impl Serialize) -> CommandResult<Response<Incoming>> {
         let bytes = serde_json::to_vec(body).map_err(io::Error::other)?;
         self.call(Method::POST, target, Some("application/json"), whole(bytes)).await

@@ -15,6 +15,7 @@ mod network;
 mod packages;
 mod ports;
 mod sandboxes;
+mod secrets;
 mod snapshots;
 mod start;
 mod system;

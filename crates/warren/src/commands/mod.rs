@@ -35,6 +35,7 @@ pub(crate) mod restart;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod save;
+pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
@@ -160,6 +161,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Snapshot(args) => snapshot::run(context, args).await,
         Command::Fork(args) => fork::run(context, args).await,
         Command::Diff(args) => diff::run(context, args).await,
+        Command::Secret(args) => secret::run(context, args).await,
         Command::Key(args) => key::run(context, args).await,
         Command::Audit(args) => audit::run(context, args).await,
         Command::Version(args) => version::run(context, args).await,

@@ -28,6 +28,7 @@ mod ports;
 mod ports_browser;
 mod reference;
 mod sandboxfile;
+mod secrets;
 mod space;
 mod support;
 mod terminal;

@@ -70,6 +70,18 @@ impl Pty {
         self.seen.clear();
     }
 
+    /// The same; returns what was shown before it.
+    #[track_caller]
+    pub(crate) fn expect_and_see(&mut self, text: &str) -> String {
+        loop {
+            if let Some(position) = self.seen.find(text) {
+                return self.seen.drain(..position + text.len()).collect();
+            }
+            let piece = self.output.recv_timeout(PATIENCE);
+            self.seen.push_str(&String::from_utf8_lossy(&piece.unwrap()));
+        }
+    }
+
     /// The same, and what was shown after it is still to be expected.
     #[track_caller]
     pub(crate) fn expect_first(&mut self, text: &str) {

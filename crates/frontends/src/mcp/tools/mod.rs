@@ -15,6 +15,7 @@ mod network;
 mod packages;
 mod run;
 mod runtime;
+mod secrets;
 pub(crate) mod select;
 mod sessions;
 mod snapshots;
@@ -47,6 +48,7 @@ pub(crate) fn all() -> Vec<Tool> {
         files::tools(),
         metrics::tools(),
         network::tools(),
+        secrets::tools(),
         images::tools(),
         snapshots::tools(),
         volumes::tools(),

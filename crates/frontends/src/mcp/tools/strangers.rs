@@ -45,6 +45,7 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         | "sandbox_metrics_all"
         | "runtime_check"
         | "runtime_install"
+        | "sandbox_secrets"
         | "toolset_list" => Silent(json!({})),
         "toolset_enable" => Silent(json!({ "toolsets": ["files"] })),
         "sandbox_stop" | "sandbox_remove" => Refused(vec![

@@ -16,6 +16,8 @@ const SNAPSHOT: Rule = Rule::Text {
     pattern: "^(sha256:[0-9a-f]{6,64}|[0-9a-f]{64}|[A-Za-z0-9][A-Za-z0-9._-]{0,62})$",
     longest: 71,
 };
+const SECRET_NAME: Rule =
+    Rule::Text { pattern: "^[A-Za-z_][A-Za-z0-9_]*$", longest: sandbox::MAX_SECRET_NAME_BYTES };
 /// Beneath an absolute path anything goes but NUL.
 const PATH: Rule = Rule::Text { pattern: "^/[^\\u0000]*$", longest: 4095 };
 const SOME_TEXT: Rule = Rule::Text { pattern: "^[^\\u0000]+$", longest: 4095 };
@@ -46,6 +48,7 @@ const NETWORK_RULES: Rule = Rule::Each("^[^\\u0000]+$");
 const PARAMETERS: &[(&str, Rule)] = &[
     ("sandbox", NAME),
     ("volume", NAME),
+    ("secret", SECRET_NAME),
     ("snapshot", SNAPSHOT),
     ("since", SNAPSHOT),
     ("path", SOME_TEXT),
@@ -122,6 +125,7 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
     ("PackageRequest", "packages", Rule::Each("^[^\\u0000]+$")),
     ("PullRequest", "reference", REFERENCE),
     ("Rlimit", "resource", Rule::OneOf(&sandbox::RLIMIT_RESOURCES)),
+    ("SecretRequest", "value", Rule::Text { pattern: "^[ -~]+$", longest: sandbox::MAX_SECRET_BYTES }),
     ("SnapshotRequest", "sandbox", NAME),
     ("SymlinkRequest", "target", SOME_TEXT),
     ("TagRequest", "target", REFERENCE),

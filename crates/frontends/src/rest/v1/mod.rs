@@ -32,6 +32,7 @@ mod network;
 mod packages;
 mod ports;
 mod sandboxes;
+mod secrets;
 mod snapshots;
 mod system;
 mod volumes;
@@ -73,6 +74,7 @@ pub use sandboxes::{
     ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
     WaitQuery,
 };
+pub use secrets::{RemoveSecretQuery, Secret, SecretList, SecretRequest};
 pub use snapshots::{
     Diff, DiffQuery, FileChange, ForkList, ForkSandboxRequest, LoadSnapshotQuery, RemoveSnapshotQuery,
     RestoreRequest, SaveSnapshotQuery, Snapshot, SnapshotList, SnapshotRemoved, SnapshotRequest,

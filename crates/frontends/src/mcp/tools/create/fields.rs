@@ -403,12 +403,35 @@ pub(crate) struct Tls {
     pub(super) trust_host_cas: Option<bool>,
 }
 
+/// A secret's name, or more.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "refused as a whole")]
-pub(crate) struct Secret {
-    env_var: String,
-    value: Option<String>,
-    value_env: Option<String>,
-    allowed_host: String,
+#[serde(untagged)]
+pub(crate) enum Secret {
+    Name(String),
+    Fields(SecretFields),
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SecretFields {
+    /// One of the operator's, as sandbox_secrets lists them
+    pub(super) name: Option<String>,
+    /// Variable inside; default its name
+    pub(super) env: Option<String>,
+    /// The same as env
+    pub(super) env_var: Option<String>,
+    /// For this sandbox only
+    pub(super) value: Option<Password>,
+    /// The same as name
+    pub(super) value_env: Option<String>,
+    pub(super) allowed_host: Option<String>,
+    pub(super) on_violation: Option<OnViolation>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnViolation {
+    Block,
+    BlockAndLog,
+    BlockAndTerminate,
 }

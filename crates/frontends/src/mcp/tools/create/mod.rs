@@ -7,6 +7,7 @@ mod net_rule;
 mod network;
 mod patches;
 mod prepare;
+mod secrets;
 #[cfg(test)]
 mod tests;
 
@@ -117,13 +118,14 @@ pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Ensured, Fai
 }
 
 async fn make_whole(call: &Call, prepared: Prepared) -> Result<Ensured, Failure> {
-    let Prepared { mut spec, replace, registry, .. } = prepared;
+    let Prepared { mut spec, replace, registry, secrets, .. } = prepared;
+    secrets.check(call, &spec.namespace).await?;
     mounts::allow(call, &mut spec.mounts).await?;
     image::settle(call, &mut spec, registry).await?;
     let (sources, reports) = patches::open(call, &spec.patches).await?;
     let earlier = replace.zip(spec.name.clone());
     let is_replacing = earlier.is_some();
-    let (pulling, request) = (Pulling::default(), CreateRequest { spec, sources });
+    let (pulling, request) = (Pulling::default(), CreateRequest { spec, sources, secrets: secrets.given() });
     let work = async {
         let (engine, progress) = (call.engine(), pulling.progress());
         match earlier {

@@ -10,6 +10,7 @@ use sandbox::{
 use super::{
     fields::{CreateFields, Init, Lifecycle, Port, Resources},
     image, mounts, network, patches,
+    secrets::{self, Secrets},
 };
 use crate::mcp::{
     Call, Failure,
@@ -31,6 +32,7 @@ pub(crate) struct Prepared {
     pub(super) replace: Option<Replace>,
     /// How the registry is asked, where not as the daemon is configured.
     pub(super) registry: Option<(Reference, PullOptions)>,
+    pub(super) secrets: Secrets,
 }
 
 /// A sandbox of the same name goes first.
@@ -44,7 +46,6 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
     let process = fields.process.unwrap_or_default();
     let resources = fields.resources.unwrap_or_default();
     let lifecycle = fields.lifecycle.unwrap_or_default();
-    refuse_list("secrets", fields.secrets.as_ref(), NO_SECRETS)?;
     let mut warnings = Vec::new();
     let mut mounted = Vec::new();
     for (field, given) in [("volumes", fields.volumes), ("mounts", fields.mounts)] {
@@ -72,6 +73,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
     if let Some(shell) = &process.shell {
         env.entry("SHELL".to_owned()).or_insert_with(|| shell.clone());
     }
+    let secrets = secrets::plan(fields.secrets.unwrap_or_default())?;
     let on_expiry = lifecycle.on_expiry.or(fields.on_expiry);
     let spec = SandboxSpec {
         name: parsed(fields.name.as_deref())?,
@@ -96,6 +98,7 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         labels: merged(fields.labels, process.labels),
         ports,
         network,
+        secrets: secrets.uses.clone(),
         lifetime: Lifetime {
             ttl: span(fields.max_duration_ms, lifecycle.max_duration_secs.or(fields.max_duration)),
             idle: span(fields.idle_timeout_ms, lifecycle.idle_timeout_secs.or(fields.idle_timeout)),
@@ -103,18 +106,12 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         },
         request_id: parsed(fields.request_id.as_deref())?,
     };
-    Ok(Prepared { spec, warnings, replace: replace(&lifecycle), registry: ground.registry })
+    Ok(Prepared { spec, warnings, replace: replace(&lifecycle), registry: ground.registry, secrets })
 }
 
 /// Milliseconds win over seconds, which are the unit of older names.
 fn span(ms: Option<u64>, secs: Option<u64>) -> Option<Duration> {
     ms.map(Duration::from_millis).or(secs.map(Duration::from_secs))
-}
-
-const NO_SECRETS: &str = "Omit it. Values in env can be read by every program inside.";
-
-fn refuse_list<T>(field: &str, given: Option<&Vec<T>>, hint: &str) -> Result<(), Failure> {
-    refuse_if(field, given.is_some_and(|items| !items.is_empty()), hint)
 }
 
 pub(super) fn refuse_if(field: &str, is_given: bool, hint: &str) -> Result<(), Failure> {

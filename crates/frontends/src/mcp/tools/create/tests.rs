@@ -107,7 +107,10 @@ async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
         (disk("format", "qcow2"), "mounts[0].format qcow2"),
         (disk("format", "vmdk"), "vmdk"),
         (disk("fstype", "xfs"), "xfs"),
-        (json!({ "secrets": [{ "envVar": "A", "allowedHost": "b" }] }), "secrets"),
+        (
+            json!({ "secrets": [{ "envVar": "A", "value": "b", "allowedHost": "c", "onViolation": "block-and-terminate" }] }),
+            "secrets[0]: onViolation block-and-terminate",
+        ),
         (
             json!({ "network": { "ports": [{ "hostPort": 0, "guestPort": 2, "protocol": "udp" }] } }),
             "only TCP ports",
@@ -584,4 +587,118 @@ async fn an_image_that_cannot_be_had_is_not_replaced_unless_asked() {
     let envelope = client.ask("sandbox_create", asked).await;
     assert_eq!(envelope["data"]["image"], "host", "{envelope}");
     assert!(envelope["warnings"][0].as_str().unwrap().contains("python:3.12-slim is not used"), "{envelope}");
+}
+
+const VALUE: &str = "ghp_the-value-0123456789";
+
+/// One whose sandboxes have a network, which carries nothing, and an operator who set a secret.
+async fn with_secret() -> Client {
+    let backend = test_backend::TestBackend::new();
+    backend.stand_in_for_network();
+    let client = Client::over(backend, crate::mcp::Settings::default()).await;
+    let which = engine::SecretRef { namespace: None, name: "TOKEN".parse().unwrap() };
+    let rules = serde_json::from_value(json!({ "hosts": ["api.example.org"] })).unwrap();
+    let value = sandbox::SecretValue::new(VALUE.to_owned()).unwrap();
+    let spec = engine::SecretSpec { rules, value };
+    client.call.engine().set_secret(&client.call.who, &which, spec).await.unwrap();
+    client
+}
+
+#[tokio::test]
+async fn secrets_are_asked_for_by_name_or_come_with_the_call_and_are_shown_nowhere() {
+    let client = with_secret().await;
+    let listed = client.data("sandbox_secrets", json!({})).await;
+    let expected = json!({ "name": "TOKEN", "hosts": ["api.example.org"], "headers": ["authorization"] });
+    assert_eq!(listed["secrets"], json!([expected]));
+    let network = json!({ "allow": ["*.example.org"] });
+    for (name, secrets, values) in [
+        ("a", json!(["TOKEN"]), vec![VALUE]),
+        ("b", json!(["TOKEN=GH_TOKEN", { "name": "TOKEN", "env": "OTHER" }]), vec![VALUE, VALUE]),
+        (
+            "c",
+            json!([{ "envVar": "GH", "valueEnv": "TOKEN", "allowedHost": "API.example.org", "onViolation": "block-and-log" }]),
+            vec![VALUE],
+        ),
+        (
+            "d",
+            json!([{ "envVar": "GH", "value": "own-value", "allowedHost": "own.example.org" }]),
+            vec!["own-value"],
+        ),
+    ] {
+        let made = client
+            .data("sandbox_create", json!({ "name": name, "secrets": secrets, "network": network }))
+            .await;
+        let held = client.backend.held_secrets(&made["id"].as_str().unwrap().parse().unwrap()).unwrap();
+        let found: Vec<_> = held.secrets.iter().map(|secret| secret.value.expose()).collect();
+        assert_eq!(found, values, "{name}");
+        let shown = client.data("sandbox_inspect", json!({ "name": name })).await.to_string();
+        assert!(!shown.contains(VALUE) && !shown.contains("own-value"), "{shown}");
+    }
+    let view =
+        client.call.engine().sandbox(&client.call.who, &client.call.sandbox("d").unwrap()).await.unwrap();
+    let held = client.backend.held_secrets(&view.id).unwrap();
+    assert_eq!(held.secrets[0].rules.headers, ["authorization", "x-api-key"]);
+    assert!(view.plan.env["GH"].starts_with("wrn-secret-"));
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_used_is_refused_with_what_the_operator_must_run() {
+    let client = with_secret().await;
+    let open = json!({ "preset": "public" });
+    let own = |host: &str| json!([{ "envVar": "A", "value": "own-value", "allowedHost": host }]);
+    for (secrets, network, code, message, hint) in [
+        (
+            json!(["NONE"]),
+            &open,
+            "not_found",
+            "secrets[0]: there is no secret NONE",
+            "warren secret set NONE --host HOST",
+        ),
+        (
+            json!([{ "envVar": "A", "valueEnv": "TOKEN", "allowedHost": "evil.example.org" }]),
+            &open,
+            "denied",
+            "secrets[0]: the secret TOKEN is not for evil.example.org",
+            "warren secret set TOKEN --host evil.example.org",
+        ),
+        (
+            json!([{ "envVar": "A", "valueEnv": "HOME", "allowedHost": "evil.example.org" }]),
+            &open,
+            "not_found",
+            "there is no secret HOME for evil.example.org",
+            "warren secret set HOME --host evil.example.org",
+        ),
+        // Asking for a host does not open it.
+        (
+            own("own.example.org"),
+            &json!({}),
+            "invalid_request",
+            "secrets.A: A is for own.example.org",
+            "network.allow",
+        ),
+        (
+            json!(["TOKEN"]),
+            &json!({}),
+            "invalid_request",
+            "secrets[0]: TOKEN is for api.example.org",
+            "network.allow",
+        ),
+        (own("*.example.org"), &open, "invalid_request", "secrets[0]: allowedHost", ""),
+        (json!([{ "value": "own-value" }]), &open, "invalid_request", "secrets[0]: envVar is missing", ""),
+        (json!([{}]), &open, "invalid_request", "secrets[0]: name is missing", ""),
+        (
+            json!([{ "envVar": "A", "value": "own-value\n", "allowedHost": "a.b" }]),
+            &open,
+            "invalid_request",
+            "visible ASCII",
+            "",
+        ),
+    ] {
+        let error =
+            client.error("sandbox_create", json!({ "secrets": secrets, "network": network }), code).await;
+        assert!(error["message"].as_str().unwrap().contains(message), "{error}");
+        assert!(error["hint"].as_str().unwrap_or_default().contains(hint), "{error}");
+        assert!(!error.to_string().contains("own-value"), "{error}");
+    }
+    assert_eq!(left(&client).await, (0, 0, 0));
 }
