@@ -66,7 +66,7 @@ const PARAMETERS: &[(&str, Rule)] = &[
     ("tag", REFERENCE),
     ("platform", PLATFORM),
     ("pull", Rule::OneOf(&["always", "if-missing", "never"])),
-    ("network", Rule::OneOf(&["default", "none"])),
+    ("network", Rule::OneOf(&["default", "none", "packages", "public", "public+private", "all"])),
     ("buildArg", Rule::Text { pattern: "^[A-Za-z_][A-Za-z0-9_]*=[^\\u0000]*$", longest: 4095 }),
     ("graceMs", GRACE),
     ("port", PORT),
