@@ -30,11 +30,11 @@ echo 'nameserver 10.9.9.9' > "$WARREN_TEST_WORLD/resolv.conf"
 mount --bind "$WARREN_TEST_WORLD/resolv.conf" /etc/resolv.conf
 "#;
 const AS_ROOT: &str = r#"exec "$@""#;
-/// An ordinary user made the namespaces and is root in them; in one more they are ordinary again, with one id.
+/// An ordinary user made the namespaces and is root in them; in one more they are ordinary again, with one id that has a name.
 const AS_ORDINARY: &str = r#"
 mount --bind /dev/null /etc/subuid
 mount --bind /dev/null /etc/subgid
-exec unshare --user --map-user=1000 --map-group=1000 "$@"
+exec unshare --user --map-user=65534 --map-group=65534 "$@"
 "#;
 
 /// Runs a story in a world of its own: a copy of this program that runs the calling test only.
