@@ -120,6 +120,7 @@ fn described_shapes_are_the_real_ones() {
         rootfs: Some(sandbox::RootfsSpec::Snapshot { snapshot: "a".to_owned() }),
         ports: vec![sandbox::PortSpec::published(0, 80)],
         network: network.clone(),
+        secrets: vec!["A=B".parse().unwrap()],
         ..SandboxSpec::default()
     };
     let statement = LimitStatement {

@@ -49,7 +49,7 @@ fn a_value_comes_from_stdin_a_file_a_variable_or_a_command() {
         world.run(&["secret", "ls", "--json"]).expect(0).json()["secrets"].as_array().unwrap().len(),
         2
     );
-    world.run(&["secret", "rm", "A"]).expect(1);
+    world.run(&["secret", "rm", "A"]).expect(125);
 }
 
 #[test]
@@ -62,19 +62,19 @@ fn what_cannot_be_a_secret_is_refused() {
         &["--from-command", "true"],
         &["--header", "host", "--from-command", "echo x"],
     ] {
-        world.run(&set("A", more)).expect(1);
+        world.run(&set("A", more)).expect(125);
     }
-    world.run_with_input(&set("A", &[]), b"two\nlines\n").expect(1);
+    world.run_with_input(&set("A", &[]), b"two\nlines\n").expect(125);
     world.run(&set("A-B", &["--from-command", "echo x"])).expect(2);
     world.run(&set("A", &["--from-command", "echo x", "--from-env", "HOME"])).expect(2);
     world.run(&["secret", "set", "A", VALUE, "--host", "api.example.org"]).expect(2);
     assert!(
         world.run(&["secret", "ls", "--json"]).expect(0).json()["secrets"].as_array().unwrap().is_empty()
     );
-    let refused = world.run(&["create", "--secret", "NONE", "--allow", "api.example.org"]).expect(1);
+    let refused = world.run(&["create", "--secret", "NONE", "--allow", "api.example.org"]).expect(125);
     assert!(refused.stderr.contains("warren secret set NONE --host HOST"), "{refused:?}");
     world.run_with_input(&set("A", &[]), VALUE.as_bytes()).expect(0);
-    let refused = world.run(&["create", "--secret", "A"]).expect(1);
+    let refused = world.run(&["create", "--secret", "A"]).expect(125);
     assert!(refused.stderr.contains("Add --allow api.example.org."), "{refused:?}");
 }
 

@@ -50,7 +50,7 @@ const BY_PATH: &[(&str, &str, &[&str])] = &[
     ("*", "/v1/snapshots*", &["404", "409", "501", "504"]),
     ("GET", "/v1/secrets", &[]),
     ("GET", "/v1/secrets/{secret}", &["404"]),
-    ("DELETE", "/v1/secrets/{secret}", &["404", "409"]),
+    ("*", "/v1/secrets/{secret}", &["404", "409"]),
     ("GET", "/v1/volumes", &[]),
     ("GET", "/v1/volumes/{volume}", &["404"]),
     ("*", "/v1/volumes*", &["404", "409", "501", "504"]),

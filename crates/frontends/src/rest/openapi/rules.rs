@@ -125,7 +125,6 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
     ("PackageRequest", "packages", Rule::Each("^[^\\u0000]+$")),
     ("PullRequest", "reference", REFERENCE),
     ("Rlimit", "resource", Rule::OneOf(&sandbox::RLIMIT_RESOURCES)),
-    ("SecretRequest", "value", Rule::Text { pattern: "^[ -~]+$", longest: sandbox::MAX_SECRET_BYTES }),
     ("SnapshotRequest", "sandbox", NAME),
     ("SymlinkRequest", "target", SOME_TEXT),
     ("TagRequest", "target", REFERENCE),

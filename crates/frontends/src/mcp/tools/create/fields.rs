@@ -404,11 +404,12 @@ pub(crate) struct Tls {
 }
 
 /// A secret's name, or more.
+// The object first: what is wrong with one is told in its terms, which never quote its value.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Secret {
-    Name(String),
     Fields(SecretFields),
+    Name(String),
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

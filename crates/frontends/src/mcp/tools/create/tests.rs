@@ -686,6 +686,7 @@ async fn a_secret_that_cannot_be_used_is_refused_with_what_the_operator_must_run
         (own("*.example.org"), &open, "invalid_request", "secrets[0]: allowedHost", ""),
         (json!([{ "value": "own-value" }]), &open, "invalid_request", "secrets[0]: envVar is missing", ""),
         (json!([{}]), &open, "invalid_request", "secrets[0]: name is missing", ""),
+        (json!([{ "value": "own-value", "allowdHost": "a.b" }]), &open, "invalid_request", "allowdHost", ""),
         (
             json!([{ "envVar": "A", "value": "own-value\n", "allowedHost": "a.b" }]),
             &open,
