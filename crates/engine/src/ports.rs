@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use guest_protocol::{Request, Target};
+use guest_protocol::Target;
 use sandbox::{
     Action, Error, ErrorKind, ExposedPort, MAX_EXPOSED_PORTS, PortSpec, PortView, Result, SandboxState, Thing,
 };
@@ -191,8 +191,7 @@ async fn accept_all(door: &Arc<Door>, listener: tokio::net::TcpListener) {
 /// One connection, from the host's port to the one inside.
 async fn carry(door: &Door, mut outside: TcpStream) {
     let Ok((life, guard)) = door.shared.enter(Action::Exec, &door.core.clock) else { return };
-    let request = Request::Connect { target: Target::Tcp(door.port) };
-    let mut inside = match life.client.connect_port(&request).await {
+    let mut inside = match life.client.connect_port(Target::Tcp(door.port)).await {
         Ok(inside) => inside,
         Err(error) => {
             tracing::debug!(sandbox = %door.shared.label(), port = door.port, "a connection was not taken: {error}");

@@ -35,7 +35,7 @@ pub use codec::{
 pub use event::{ExecEvent, ExitReport};
 pub use message::{
     Body, CellStart, ContextStart, ContextState, ContextSummary, EntryKind, ExecStart, ExecStatus,
-    ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Incoming, InstalledLanguage, Process, Request,
+    ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Incoming, InstalledLanguage, PortProtocol, Process, Request,
     Response, Rlimit, SignalScope, StartFailure, Target, TerminalSize, WatchEvent, WatchKind, WriteMode,
 };
 pub use properties::Properties;

@@ -27,7 +27,7 @@ use sandbox::{Backend, BackendError, Capabilities, Instance, SandboxId, Snapshot
 
 use self::{instance::LiveInstance, namespace::TestNamespace, switches::Switches};
 pub use self::{
-    programs::{PICTURE, echo_server},
+    programs::{PICTURE, echo_datagrams_on, echo_server, echo_server_on},
     switches::Hostility,
 };
 
