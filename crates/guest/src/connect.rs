@@ -85,8 +85,7 @@ pub(crate) async fn hand_out(
 /// A datagram finds out only later whether anybody listens, so the address is chosen by looking.
 fn connect_udp(port: u16) -> Result<UdpSocket, Failure> {
     check_port(port)?;
-    let listens =
-        |table: &str| fs::read_to_string(table).is_ok_and(|sockets| listens_on(&sockets, port));
+    let listens = |table: &str| fs::read_to_string(table).is_ok_and(|sockets| listens_on(&sockets, port));
     let loopback: IpAddr = match !listens("/proc/net/udp") && listens("/proc/net/udp6") {
         true => Ipv6Addr::LOCALHOST.into(),
         false => Ipv4Addr::LOCALHOST.into(),

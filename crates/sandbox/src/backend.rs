@@ -1,7 +1,8 @@
 //! The waist: a back end builds an isolated instance, starts our guest in it, and opens byte streams to it.
 
 use std::{
-    any::Any, collections::BTreeMap, fmt, net::SocketAddr, os::fd::OwnedFd, pin::Pin, str::FromStr, time::Duration,
+    any::Any, collections::BTreeMap, fmt, net::SocketAddr, os::fd::OwnedFd, pin::Pin, str::FromStr,
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -98,10 +99,12 @@ pub enum Capability {
     HostPaths,
     /// A network that follows a policy, beyond package indexes.
     Network,
+    /// UDP ports can be published.
+    UdpPorts,
 }
 
 impl Capability {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Pause,
         Self::MemoryLimit,
         Self::CpuLimit,
@@ -112,6 +115,7 @@ impl Capability {
         Self::Snapshots,
         Self::HostPaths,
         Self::Network,
+        Self::UdpPorts,
     ];
 }
 
@@ -128,6 +132,7 @@ impl fmt::Display for Capability {
             Self::Snapshots => "snapshots",
             Self::HostPaths => "host paths",
             Self::Network => "network policies",
+            Self::UdpPorts => "published UDP ports",
         })
     }
 }

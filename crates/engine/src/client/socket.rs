@@ -13,8 +13,8 @@ use std::{
 
 use guest_protocol::PortProtocol;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketType, getpeername, ipproto, recv,
-    send, sendmsg, shutdown, sockopt,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketType, getpeername, ipproto,
+    recv, send, sendmsg, shutdown, sockopt,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd},
@@ -92,7 +92,10 @@ impl AsyncRead for InsideSocket {
         self.poll_over(cx)?;
         loop {
             let mut ready = ready!(self.socket.poll_read_ready(cx))?;
-            let unfilled = out.initialize_unfilled();
+            // Only as much as will be filled: memory that a reader hands over for the first time has to be cleared.
+            let n_arrived = rustix::io::ioctl_fionread(self.socket.get_ref()).unwrap_or(u64::MAX);
+            let n_wanted = usize::try_from(n_arrived).unwrap_or(usize::MAX).max(1).min(out.remaining());
+            let unfilled = out.initialize_unfilled_to(n_wanted);
             let receive = |socket: &AsyncFd<GuestDescriptor>| {
                 Ok(recv(socket.get_ref(), &mut *unfilled, RecvFlags::DONTWAIT)?.0)
             };

@@ -9,7 +9,9 @@ use std::{
 
 use bytes::BytesMut;
 use futures_util::{AsyncReadExt as _, AsyncWriteExt as _};
-use guest_protocol::{Decoder, Failure, FailureKind, Frame, FrameKind, PortProtocol, Request, Response, encode};
+use guest_protocol::{
+    Decoder, Failure, FailureKind, Frame, FrameKind, PortProtocol, Request, Response, encode,
+};
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
 use crate::support::{TestGuest, eventually};

@@ -108,10 +108,6 @@ async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
         (disk("format", "vmdk"), "vmdk"),
         (disk("fstype", "xfs"), "xfs"),
         (json!({ "secrets": [{ "envVar": "A", "allowedHost": "b" }] }), "secrets"),
-        (
-            json!({ "network": { "ports": [{ "hostPort": 0, "guestPort": 2, "protocol": "udp" }] } }),
-            "only TCP ports",
-        ),
         (json!({ "network": { "dns": { "allowRebind": true } } }), "network.dns.allowRebind"),
         (json!({ "network": { "tls": { "ports": [443] } } }), "network.tls"),
         (json!({ "network": { "ipv4Pool": "x" } }), "network.ipv4Pool"),
