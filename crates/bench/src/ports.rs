@@ -1,5 +1,5 @@
-//! How fast servers inside are reached: Warren's proxy to nginx in a sandbox, beside nginx as a reverse proxy to the
-//! same nginx outside, and beside no proxy at all.
+//! How fast servers inside are reached: Warren's proxy to nginx in a sandbox, and a published port of it, beside nginx as
+//! a reverse proxy to the same nginx outside, and beside no proxy at all.
 
 use std::{
     fs,
@@ -64,15 +64,16 @@ async fn compare(daemon: &Daemon, options: &Options) -> Result<Report> {
     let mut report = machine();
     let origin = Nginx::serve(&daemon.scratch().join("origin"), options.mib).await?;
     let proxy = Nginx::forward(&daemon.scratch().join("proxy"), origin.address).await?;
-    let own_host = serve_inside(daemon, options.mib).await?;
+    let (own_host, published) = serve_inside(daemon, options.mib).await?;
     let ours = daemon.address().await?;
     let mut ways = [
         Way::connect("no proxy", origin.address, "localhost").await?,
         Way::connect("nginx", proxy.address, "localhost").await?,
         Way::connect("warren", ours, &own_host).await?,
+        Way::connect("warren, published port", published, "localhost").await?,
     ];
 
-    let mut small = [const { Vec::new() }; 3];
+    let mut small = [const { Vec::new() }; 4];
     for run in 0..options.runs {
         for (way, times) in ways.iter_mut().zip(&mut small) {
             let began = Instant::now();
@@ -88,7 +89,7 @@ async fn compare(daemon: &Daemon, options: &Options) -> Result<Report> {
     report.fact("small answer, added by nginx, p50", p50[1] - p50[0], "ms");
     report.fact("small answer, added by warren, p50", p50[2] - p50[0], "ms");
 
-    let mut large = [const { Vec::new() }; 3];
+    let mut large = [const { Vec::new() }; 4];
     for run in 0..options.large_runs {
         for (way, times) in ways.iter_mut().zip(&mut large) {
             let began = Instant::now();
@@ -106,11 +107,12 @@ async fn compare(daemon: &Daemon, options: &Options) -> Result<Report> {
         report.fact(format!("large answer, {who}, best"), f64::from(options.mib) / (ms / 1000.0), "MiB/s");
     }
     report.fact("large answer, throughput of warren beside nginx", best[1] / best[2], "×");
+    report.fact("large answer, throughput of the published port beside nginx", best[1] / best[3], "×");
     Ok(report)
 }
 
-/// The same server in a sandbox; returns its host name.
-async fn serve_inside(daemon: &Daemon, mib: u32) -> Result<String> {
+/// The same server in a sandbox; returns its host name, and where its port is published.
+async fn serve_inside(daemon: &Daemon, mib: u32) -> Result<(String, SocketAddr)> {
     let made = daemon.post("/sandboxes", json!({ "name": "bench" })).await?;
     let id = text(&made, "/id")?;
     let configuration = origin_configuration(Path::new("/tmp/origin"), INSIDE);
@@ -124,7 +126,9 @@ async fn serve_inside(daemon: &Daemon, mib: u32) -> Result<String> {
         let listed = daemon.get(&format!("/sandboxes/{id}/ports")).await?;
         let ports = listed["ports"].as_array().cloned().unwrap_or_default();
         if ports.iter().any(|port| port["port"] == INSIDE && port["listening"] == true) {
-            return Ok(format!("{INSIDE}-bench.localhost"));
+            let exposed =
+                daemon.post(&format!("/sandboxes/{id}/ports"), json!({ "port": INSIDE, "host": 0 })).await?;
+            return Ok((format!("{INSIDE}-bench.localhost"), text(&exposed, "/published")?.parse()?));
         }
         ensure!(Instant::now() < deadline, "nginx does not listen in the sandbox");
         tokio::time::sleep(LOOK_EVERY).await;

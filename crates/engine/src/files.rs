@@ -361,13 +361,13 @@ impl Engine {
             Target::Tcp(_) => {}
             Target::Unix(path) => drop(checked(path)?),
         }
-        let request = Request::Connect { target };
+        let request = Request::Connect { target: target.clone() };
         let entered = self.enter(who, which.into(), &request).await?;
-        let stream = entered.client().connect_port(&request).await;
+        let stream = entered.client().connect_port(target.clone()).await;
         let stream = stream.map_err(|error| {
             let label = entered.client().label();
-            match (&request, error) {
-                (Request::Connect { target: Target::Tcp(port) }, GuestError::Refused(failure))
+            match (&target, error) {
+                (Target::Tcp(port), GuestError::Refused(failure))
                     if failure.kind == FailureKind::WrongState =>
                 {
                     error::nobody_listens(*port, label)

@@ -5,17 +5,20 @@
 //! come back with a restarted daemon and with a started sandbox. A port that a caller publishes is bound before it is
 //! recorded: a port that is taken is refused, and a listener without a record dies with the daemon.
 
+mod udp;
+
 use std::{
     collections::BTreeMap,
     io,
-    net::{IpAddr, SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use guest_protocol::{Request, Target};
+use guest_protocol::Target;
 use sandbox::{
-    Action, Error, ErrorKind, ExposedPort, MAX_EXPOSED_PORTS, PortSpec, PortView, Result, SandboxState, Thing,
+    Action, Capability, Error, ErrorKind, ExposedPort, MAX_EXPOSED_PORTS, PortSpec, PortView, Result,
+    SandboxState, Thing, network::Protocol,
 };
 use store::SandboxRecord;
 use tokio::{io::copy_bidirectional_with_sizes, net::TcpStream, sync::Semaphore};
@@ -26,6 +29,7 @@ use crate::{
     access::Access,
     core::{Core, until},
     driver::Command,
+    error,
     lifecycle::ask,
     shared::Shared,
 };
@@ -40,7 +44,44 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const FIRST_UNPRIVILEGED: u16 = 1024;
 
 /// A listener that is bound and not yet used.
-pub(crate) type Bound = (ExposedPort, Option<TcpListener>);
+pub(crate) type Bound = (ExposedPort, Option<Listener>);
+
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Udp(UdpSocket),
+}
+
+impl Listener {
+    fn bind(at: SocketAddr, protocol: Protocol) -> io::Result<Self> {
+        match protocol {
+            Protocol::Tcp => {
+                let listener = TcpListener::bind(at)?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Tcp(listener))
+            }
+            Protocol::Udp => {
+                let socket = UdpSocket::bind(at)?;
+                socket.set_nonblocking(true)?;
+                Ok(Self::Udp(socket))
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr(),
+            Self::Udp(socket) => socket.local_addr(),
+        }
+    }
+}
+
+/// A port inside.
+type Inside = (u16, Protocol);
+
+fn inside(exposed: &ExposedPort) -> Inside {
+    (exposed.port, exposed.protocol)
+}
 
 /// The listeners of one sandbox.
 #[derive(Debug, Default)]
@@ -49,8 +90,8 @@ pub(crate) struct Listeners(Mutex<Open>);
 #[derive(Debug, Default)]
 struct Open {
     /// Bound for a record that is being written, by the port inside.
-    offered: BTreeMap<u16, TcpListener>,
-    by_port: BTreeMap<u16, State>,
+    offered: BTreeMap<Inside, Listener>,
+    by_port: BTreeMap<Inside, State>,
 }
 
 #[derive(Debug)]
@@ -83,18 +124,18 @@ impl Listeners {
     pub(crate) fn offer(&self, bound: Vec<Bound>) {
         let mut open = self.open();
         open.offered
-            .extend(bound.into_iter().filter_map(|(exposed, listener)| Some((exposed.port, listener?))));
+            .extend(bound.into_iter().filter_map(|(exposed, listener)| Some((inside(&exposed), listener?))));
     }
 
-    fn take_back(&self, port: u16) {
+    fn take_back(&self, port: Inside) {
         self.open().offered.remove(&port);
     }
 
-    fn listens(&self, port: u16, at: SocketAddr) -> bool {
+    fn listens(&self, port: Inside, at: SocketAddr) -> bool {
         matches!(self.open().by_port.get(&port), Some(State::Listening { at: own, .. }) if *own == at)
     }
 
-    fn failure(&self, port: u16) -> Option<String> {
+    fn failure(&self, port: Inside) -> Option<String> {
         match self.open().by_port.get(&port) {
             Some(State::Failed { why, .. }) => Some(why.clone()),
             Some(State::Listening { .. }) | None => None,
@@ -108,8 +149,8 @@ impl Listeners {
             return;
         }
         let is_live = matches!(record.state, SandboxState::Running | SandboxState::Paused);
-        let wanted: BTreeMap<u16, SocketAddr> = match is_live {
-            true => record.ports.iter().filter_map(|port| Some((port.port, port.host?))).collect(),
+        let wanted: BTreeMap<Inside, SocketAddr> = match is_live {
+            true => record.ports.iter().filter_map(|port| Some((inside(port), port.host?))).collect(),
             false => BTreeMap::new(),
         };
         open.by_port.retain(|port, state| wanted.get(port) == Some(&state.at()));
@@ -117,11 +158,11 @@ impl Listeners {
             if matches!(open.by_port.get(&port), Some(State::Listening { .. })) {
                 continue;
             }
-            let bound = open.offered.remove(&port).map_or_else(|| bind(at), Ok);
+            let bound = open.offered.remove(&port).map_or_else(|| Listener::bind(at, port.1), Ok);
             let state = match bound.and_then(|listener| listen(core, shared, port, listener)) {
                 Ok(until_dropped) => State::Listening { at, _until_dropped: until_dropped },
                 Err(error) => {
-                    tracing::warn!(sandbox = %shared.label(), "port {port} is not published on {at}: {error}");
+                    tracing::warn!(sandbox = %shared.label(), "port {}/{} is not published on {at}: {error}", port.0, port.1);
                     State::Failed { at, why: format!("could not listen on {at}: {error}") }
                 }
             };
@@ -140,22 +181,28 @@ impl Listeners {
     }
 }
 
-fn bind(at: SocketAddr) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(at)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-/// Accepts connections until the guard is dropped or the engine closes.
-fn listen(core: &Arc<Core>, shared: &Arc<Shared>, port: u16, listener: TcpListener) -> io::Result<DropGuard> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
+/// Accepts connections or datagrams until the guard is dropped or the engine closes.
+fn listen(
+    core: &Arc<Core>,
+    shared: &Arc<Shared>,
+    (port, _): Inside,
+    listener: Listener,
+) -> io::Result<DropGuard> {
     let over = CancellationToken::new();
     let until_dropped = over.clone().drop_guard();
     let door = Arc::new(Door { core: Arc::clone(core), shared: Arc::clone(shared), port, over });
-    core.drivers.spawn(async move {
-        let both = door.over.clone();
-        until(&both, until(&door.core.closing.clone(), accept_all(&door, listener))).await;
-    });
+    let (over, closing) = (door.over.clone(), core.closing.clone());
+    match listener {
+        Listener::Tcp(listener) => {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let accepting = async move { accept_all(&door, listener).await };
+            core.drivers.spawn(async move { until(&over, until(&closing, accepting)).await });
+        }
+        Listener::Udp(socket) => {
+            let serving = udp::serve(door, tokio::net::UdpSocket::from_std(socket)?);
+            core.drivers.spawn(async move { until(&over, until(&closing, serving)).await });
+        }
+    }
     Ok(until_dropped)
 }
 
@@ -191,8 +238,7 @@ async fn accept_all(door: &Arc<Door>, listener: tokio::net::TcpListener) {
 /// One connection, from the host's port to the one inside.
 async fn carry(door: &Door, mut outside: TcpStream) {
     let Ok((life, guard)) = door.shared.enter(Action::Exec, &door.core.clock) else { return };
-    let request = Request::Connect { target: Target::Tcp(door.port) };
-    let mut inside = match life.client.connect_port(&request).await {
+    let mut inside = match life.client.connect_port(Target::Tcp(door.port)).await {
         Ok(inside) => inside,
         Err(error) => {
             tracing::debug!(sandbox = %door.shared.label(), port = door.port, "a connection was not taken: {error}");
@@ -214,12 +260,15 @@ pub(crate) fn bind_all(core: &Core, who: &Principal, ports: &[PortSpec]) -> Resu
 
 fn bind_one(core: &Core, who: &Principal, spec: &PortSpec) -> Result<Bound> {
     let Some(at) = spec.listen() else {
-        return Ok((ExposedPort { port: spec.inside, host: None, public: spec.public }, None));
+        let exposed =
+            ExposedPort { port: spec.inside, protocol: spec.protocol, host: None, public: spec.public };
+        return Ok((exposed, None));
     };
     check_address(core, who, at)?;
-    let bound = bind(at).and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let bound = Listener::bind(at, spec.protocol).and_then(|listener| Ok((listener.local_addr()?, listener)));
     let (at, listener) = bound.map_err(|error| cannot_listen(at, error))?;
-    Ok((ExposedPort { port: spec.inside, host: Some(at), public: spec.public }, Some(listener)))
+    let (port, protocol) = (spec.inside, spec.protocol);
+    Ok((ExposedPort { port, protocol, host: Some(at), public: spec.public }, Some(listener)))
 }
 
 /// Whether this caller may publish there.
@@ -285,12 +334,14 @@ impl Engine {
         spec.check()?;
         let core = self.core();
         let shared = core.find_to_change(who, which).await?;
-        let earlier = shared.port_records().into_iter().find(|port| port.port == spec.inside);
+        check_protocol(core, &shared, spec)?;
+        let asked_for = (spec.inside, spec.protocol);
+        let earlier = shared.port_records().into_iter().find(|port| inside(port) == asked_for);
         let is_same = match (spec.listen(), earlier.as_ref().and_then(|port| port.host)) {
             (Some(asked), Some(has)) => {
                 asked.ip() == has.ip()
                     && (asked.port() == 0 || asked.port() == has.port())
-                    && shared.listeners.listens(spec.inside, has)
+                    && shared.listeners.listens(asked_for, has)
             }
             _ => false,
         };
@@ -306,16 +357,16 @@ impl Engine {
                 exposed
             }
         };
-        let port = exposed.port;
         if let Err(error) = ask(&shared, |reply| Command::Expose { exposed, reply }).await {
-            shared.listeners.take_back(port);
+            shared.listeners.take_back(asked_for);
             return Err(error);
         }
-        let views = shared.port_views();
-        views.into_iter().find(|view| view.port == port).ok_or_else(|| no_such_port(port, &shared))
+        let mut views = shared.port_views().into_iter();
+        let found = views.find(|view| (view.port, view.protocol) == asked_for);
+        found.ok_or_else(|| no_such_port(spec.inside, &shared))
     }
 
-    /// Withdraws an exposed port in every form. Connections through the host's port end.
+    /// Withdraws an exposed port in every form, TCP and UDP. Connections through the host's port end.
     #[crate::boxed]
     pub async fn withdraw_port(&self, who: &Principal, which: &SandboxRef, port: u16) -> Result<()> {
         let shared = self.core().find_to_change(who, which).await?;
@@ -346,6 +397,15 @@ impl Engine {
     }
 }
 
+/// Refuses a UDP port on a back end whose guests hand out no sockets.
+fn check_protocol(core: &Core, shared: &Shared, spec: &PortSpec) -> Result<()> {
+    let plan = &shared.status.borrow().record.plan;
+    if spec.protocol == Protocol::Udp && !core.backends.has(plan, Capability::UdpPorts) {
+        return Err(error::not_had(plan.backend, Capability::UdpPorts));
+    }
+    Ok(())
+}
+
 fn no_such_port(port: u16, shared: &Shared) -> Error {
     Error::not_found(format!("port {port} of {} is not exposed", shared.label()))
         .about(Thing::Port, port.to_string())
@@ -359,10 +419,11 @@ impl Shared {
 
     pub(crate) fn port_views(&self) -> Vec<PortView> {
         let view = |exposed: ExposedPort| PortView {
+            failed: self.listeners.failure(inside(&exposed)),
             port: exposed.port,
+            protocol: exposed.protocol,
             published: exposed.host,
             public: exposed.public,
-            failed: self.listeners.failure(exposed.port),
         };
         self.port_records().into_iter().map(view).collect()
     }
@@ -370,7 +431,7 @@ impl Shared {
 
 /// Adds a port to a record, or replaces how it is exposed.
 pub(crate) fn set(ports: &mut Vec<ExposedPort>, exposed: ExposedPort) -> Result<()> {
-    match ports.iter().position(|port| port.port == exposed.port) {
+    match ports.iter().position(|port| inside(port) == inside(&exposed)) {
         Some(index) => ports[index] = exposed,
         None if ports.len() >= MAX_EXPOSED_PORTS => {
             return Err(Error::new(
@@ -382,6 +443,6 @@ pub(crate) fn set(ports: &mut Vec<ExposedPort>, exposed: ExposedPort) -> Result<
         }
         None => ports.push(exposed),
     }
-    ports.sort_by_key(|port| port.port);
+    ports.sort_by_key(inside);
     Ok(())
 }

@@ -264,9 +264,9 @@ impl Life {
     pub(crate) fn new(instance: Arc<dyn Instance>, client: GuestClient, stop_signal: Option<i32>) -> Self {
         Self {
             instance,
+            over: client.over().clone(),
             client: Arc::new(client),
             stop_signal,
-            over: CancellationToken::new(),
             abandoned: CancellationToken::new(),
             end: OnceLock::new(),
             pumps: TaskTracker::new(),

@@ -35,8 +35,9 @@ pub use codec::{
 pub use event::{ExecEvent, ExitReport};
 pub use message::{
     Body, CellStart, ContextStart, ContextState, ContextSummary, EntryKind, ExecStart, ExecStatus,
-    ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Incoming, InstalledLanguage, Process, Request,
-    Response, Rlimit, SignalScope, StartFailure, Target, TerminalSize, WatchEvent, WatchKind, WriteMode,
+    ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Incoming, InstalledLanguage, PortProtocol,
+    Process, Request, Response, Rlimit, SignalScope, StartFailure, Target, TerminalSize, WatchEvent,
+    WatchKind, WriteMode,
 };
 pub use properties::Properties;
 pub use rich::{ChangedFile, FileChange, MimeBundle, Rich, StateLoss};

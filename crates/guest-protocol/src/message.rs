@@ -151,6 +151,12 @@ pub enum Request {
     Connect {
         target: Target,
     },
+    /// Connects to a port of loopback inside and hands the socket out: it is attached to the response (`SCM_RIGHTS`).
+    /// Refused with `Unsupported` unless the host is connected by a Unix socket that carries descriptors.
+    ConnectFd {
+        port: u16,
+        protocol: PortProtocol,
+    },
     /// Listens on a TCP port of loopback inside for as long as the connection stays. Response body without end: each
     /// `Data` frame is one [`Incoming`] as JSON, a client that waits for `Accept`. Port 0: any free port.
     Listen {
@@ -314,6 +320,13 @@ pub enum Target {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+pub enum PortProtocol {
+    Tcp,
+    Udp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum WriteMode {
     Replace,
     Append,
@@ -380,6 +393,8 @@ pub enum Response {
     Watching,
     /// The stream to the port is open.
     Connected,
+    /// The connected socket is attached to this frame.
+    Socket,
     Link {
         target: String,
     },

@@ -64,7 +64,7 @@ impl Request {
                 Properties { needs_workload: true, is_slow: true, ..CHANGE }
             }
             // A server inside may do anything for its client.
-            Self::Connect { .. } | Self::Listen { .. } => {
+            Self::Connect { .. } | Self::ConnectFd { .. } | Self::Listen { .. } => {
                 Properties { repeatable: true, needs_workload: true, ..CHANGE }
             }
             Self::Accept { .. } => Properties { needs_workload: true, ..CHANGE },
@@ -82,6 +82,7 @@ impl Request {
     /// The protocol version that introduced this request. A host does not send it to an older guest.
     pub fn since(&self) -> u32 {
         match self {
+            Self::ConnectFd { .. } => 5,
             Self::NetworkSockets => 4,
             Self::Write { write: WriteMode::At(_), .. } => 3,
             Self::ContextCreate(_)
@@ -152,6 +153,7 @@ impl Request {
             Self::TarOut { .. } => matches!(answer, Response::Packing),
             Self::Watch { .. } => matches!(answer, Response::Watching),
             Self::Connect { .. } | Self::Accept { .. } => matches!(answer, Response::Connected),
+            Self::ConnectFd { .. } => matches!(answer, Response::Socket),
             Self::Listen { .. } => matches!(answer, Response::Listening { .. }),
             Self::ContextList => matches!(answer, Response::Contexts { .. }),
             Self::ContextCreate(_) | Self::ContextReset { .. } | Self::ContextFork { .. } => {

@@ -1,12 +1,14 @@
-//! `Connect`: a stream to a port or socket inside.
+//! `Connect`: a stream to a port or socket inside. `ConnectFd`: the socket itself, connected and handed out.
 
 use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    os::fd::{AsFd as _, OwnedFd},
     time::Duration,
 };
 
 use bytes::BytesMut;
-use guest_protocol::{Failure, FailureKind, Response, Target};
+use guest_protocol::{Failure, FailureKind, PortProtocol, Response, Target};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpStream, UnixStream},
@@ -29,14 +31,10 @@ pub(crate) async fn connect(
     writer: FrameWriter<'_>,
     target: Target,
 ) -> wire::Result<Result<(), Failure>> {
-    let too_slow = |what: &str| {
-        Failure::new(FailureKind::LimitReached, format!("nobody accepted a connection to {what} in time"))
-    };
     match target {
-        Target::Tcp(port) => match tokio::time::timeout(CONNECT_PATIENCE, connect_tcp(port)).await {
-            Err(_elapsed) => Ok(Err(too_slow(&format!("port {port}")))),
-            Ok(Err(failure)) => Ok(Err(failure)),
-            Ok(Ok(stream)) => join(reader, writer, stream).await.map(Ok),
+        Target::Tcp(port) => match connect_tcp(port).await {
+            Err(failure) => Ok(Err(failure)),
+            Ok(stream) => join(reader, writer, stream).await.map(Ok),
         },
         Target::Unix(path) => {
             let connecting = async {
@@ -54,10 +52,75 @@ pub(crate) async fn connect(
     }
 }
 
-async fn connect_tcp(port: u16) -> Result<TcpStream, Failure> {
-    if port == 0 {
-        return Err(Failure::new(FailureKind::InvalidRequest, "0 is not a port"));
+fn too_slow(what: &str) -> Failure {
+    Failure::new(FailureKind::LimitReached, format!("nobody accepted a connection to {what} in time"))
+}
+
+/// Hands out a connected socket. Our own copy of it is closed at once, so only the host decides when it ends.
+pub(crate) async fn hand_out(
+    writer: FrameWriter<'_>,
+    port: u16,
+    protocol: PortProtocol,
+) -> wire::Result<Result<(), Failure>> {
+    let socket = match protocol {
+        PortProtocol::Tcp => connect_tcp(port).await.and_then(|stream| {
+            stream.into_std().map(OwnedFd::from).map_err(|error| refused(&format!("port {port}"), &error))
+        }),
+        PortProtocol::Udp => connect_udp(port).map(OwnedFd::from),
+    };
+    let socket = match socket {
+        Ok(socket) => socket,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    match writer.respond_with(&Response::Socket, &[socket.as_fd()]).await {
+        // Some kernels have Unix sockets that carry no descriptors.
+        Err(ConnectionError::Io(error)) => {
+            let message = format!("the socket could not be handed out: {error}");
+            Ok(Err(Failure::new(FailureKind::Unsupported, message)))
+        }
+        sent => sent.map(Ok),
     }
+}
+
+/// A datagram finds out only later whether anybody listens, so the address is chosen by looking.
+fn connect_udp(port: u16) -> Result<UdpSocket, Failure> {
+    check_port(port)?;
+    let listens = |table: &str| fs::read_to_string(table).is_ok_and(|sockets| listens_on(&sockets, port));
+    let loopback: IpAddr = match !listens("/proc/net/udp") && listens("/proc/net/udp6") {
+        true => Ipv6Addr::LOCALHOST.into(),
+        false => Ipv4Addr::LOCALHOST.into(),
+    };
+    let connected = UdpSocket::bind((loopback, 0)).and_then(|socket| {
+        socket.connect((loopback, port))?;
+        Ok(socket)
+    });
+    connected.map_err(|error| refused(&format!("port {port}"), &error))
+}
+
+/// Whether a table of the kernel (`/proc/net/udp`) has a socket that takes datagrams from everybody on this port.
+fn listens_on(sockets: &str, port: u16) -> bool {
+    let port = format!("{port:04X}");
+    sockets.lines().skip(1).any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (own, peer) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        own.rsplit_once(':').is_some_and(|(_, own)| own == port) && peer.ends_with(":0000")
+    })
+}
+
+fn check_port(port: u16) -> Result<(), Failure> {
+    match port {
+        0 => Err(Failure::new(FailureKind::InvalidRequest, "0 is not a port")),
+        _ => Ok(()),
+    }
+}
+
+async fn connect_tcp(port: u16) -> Result<TcpStream, Failure> {
+    let connected = tokio::time::timeout(CONNECT_PATIENCE, try_tcp(port)).await;
+    connected.unwrap_or_else(|_elapsed| Err(too_slow(&format!("port {port}"))))
+}
+
+async fn try_tcp(port: u16) -> Result<TcpStream, Failure> {
+    check_port(port)?;
     let four = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
     let stream = match four {
         Ok(stream) => stream,
@@ -119,5 +182,20 @@ pub(crate) async fn join(
     tokio::select! {
         result = inward => result,
         result = outward => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_socket_without_a_peer_listens() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
+            7: 0100007F:0035 00000000:0000 07 00000000:00000000\n   \
+            8: 0100007F:1F90 0100007F:0035 01 00000000:00000000\n";
+        assert!(listens_on(table, 53));
+        assert!(!listens_on(table, 8080), "it is somebody's client");
+        assert!(!listens_on(table, 5353) && !listens_on("", 53) && !listens_on("x\ny\nz :\n", 0));
     }
 }

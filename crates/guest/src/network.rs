@@ -32,15 +32,23 @@ impl Kept {
         NotCounted { tcp: tcp as u64, others: (self.sockets.len() - tcp) as u64 }
     }
 
+    /// Refuses where the host gets no descriptors.
+    pub(crate) fn check_handing_out(&self) -> Result<(), Failure> {
+        match self.can_hand_out {
+            true => Ok(()),
+            false => Err(Failure::new(
+                FailureKind::Unsupported,
+                "sockets can be handed out over a Unix socket only",
+            )),
+        }
+    }
+
     pub(crate) async fn hand_out(&self, writer: FrameWriter<'_>) -> wire::Result<()> {
-        let refused = if !self.can_hand_out {
-            Some(Failure::new(FailureKind::Unsupported, "sockets can be handed out over a Unix socket only"))
-        } else if self.sockets.is_empty() {
-            Some(Failure::new(FailureKind::NotFound, "this sandbox has no network"))
-        } else {
-            None
+        let has_some = match self.sockets.is_empty() {
+            true => Err(Failure::new(FailureKind::NotFound, "this sandbox has no network")),
+            false => Ok(()),
         };
-        if let Some(failure) = refused {
+        if let Err(failure) = self.check_handing_out().and(has_some) {
             return writer.fail(&failure).await;
         }
         let descriptors: Vec<BorrowedFd<'_>> = self.sockets.iter().map(|socket| socket.as_fd()).collect();

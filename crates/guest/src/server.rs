@@ -111,6 +111,13 @@ impl Connection<'_, '_> {
                 Ok(()) => Ok(Next::Close),
                 Err(failure) => self.tell(Err(failure)).await,
             },
+            Request::ConnectFd { port, protocol } => {
+                let handed_out = match guest.network.check_handing_out() {
+                    Ok(()) => connect::hand_out(self.writer, port, protocol).await?,
+                    refused => refused,
+                };
+                self.sent(handed_out).await
+            }
             Request::Listen { port } => match listen::listen(guest, self.reader, self.writer, port).await? {
                 Ok(()) => Ok(Next::Close),
                 Err(failure) => self.tell(Err(failure)).await,

@@ -1,7 +1,8 @@
 //! The waist: a back end builds an isolated instance, starts our guest in it, and opens byte streams to it.
 
 use std::{
-    collections::BTreeMap, fmt, net::SocketAddr, os::fd::OwnedFd, pin::Pin, str::FromStr, time::Duration,
+    any::Any, collections::BTreeMap, fmt, net::SocketAddr, os::fd::OwnedFd, pin::Pin, str::FromStr,
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -64,9 +65,16 @@ impl FromStr for BackendKind {
 /// A byte stream to a guest. Frames run over it; see the `guest-protocol` crate.
 pub type GuestStream = Box<dyn GuestIo>;
 
-pub trait GuestIo: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait GuestIo: AsyncRead + AsyncWrite + Send + Unpin {
+    /// The stream itself. Descriptors come over it if it is a `tokio::net::UnixStream`.
+    fn as_any(&self) -> &dyn Any;
+}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> GuestIo for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> GuestIo for T {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
 
 /// A future that brings a sandbox to a standstill for a copy; see [`BackendSnapshots::take`].
 pub type Holding<'a> = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send + 'a>>;
@@ -91,10 +99,12 @@ pub enum Capability {
     HostPaths,
     /// A network that follows a policy, beyond package indexes.
     Network,
+    /// UDP ports can be published.
+    UdpPorts,
 }
 
 impl Capability {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Pause,
         Self::MemoryLimit,
         Self::CpuLimit,
@@ -105,6 +115,7 @@ impl Capability {
         Self::Snapshots,
         Self::HostPaths,
         Self::Network,
+        Self::UdpPorts,
     ];
 }
 
@@ -121,6 +132,7 @@ impl fmt::Display for Capability {
             Self::Snapshots => "snapshots",
             Self::HostPaths => "host paths",
             Self::Network => "network policies",
+            Self::UdpPorts => "published UDP ports",
         })
     }
 }

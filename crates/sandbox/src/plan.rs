@@ -13,7 +13,7 @@ use crate::{
     MountOrigin, MountPlan, MountSource, MountSpec, NetworkPlan, Next, Policy, ResolvedVolume, Result,
     Rlimit, SandboxId, SandboxName, SandboxSpec, SecretPlan, SnapshotId, Thing, check_guest_path,
     exec::{check_env, check_rlimits},
-    network::plan_network,
+    network::{Protocol, plan_network},
     patch::check_patches,
     secret::{add_variables, check_uses, decide_secrets},
 };
@@ -366,7 +366,9 @@ fn needs(spec: &SandboxSpec, base: &Base, network: &NetworkPlan) -> Vec<Capabili
     let of_snapshots = (!base.above.is_empty()).then_some(Capability::Snapshots);
     let has_secrets = !spec.secrets.is_empty() || !base.secrets.is_empty();
     let of_network = (network.needs_edge() || has_secrets).then_some(Capability::Network);
-    of_rootfs.into_iter().chain(of_snapshots).chain(of_mounts).chain(of_network).collect()
+    let of_ports =
+        spec.ports.iter().any(|port| port.protocol == Protocol::Udp).then_some(Capability::UdpPorts);
+    of_rootfs.into_iter().chain(of_snapshots).chain(of_mounts).chain(of_network).chain(of_ports).collect()
 }
 
 /// The requested back end, or the first that can do everything needed. A refusal names one that can.

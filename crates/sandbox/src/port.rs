@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, object::only_object};
+use crate::{Error, Result, network::Protocol, object::only_object};
 
 /// Most ports of one sandbox that are exposed at the same time. Each holds a listener of the daemon.
 pub const MAX_EXPOSED_PORTS: usize = 64;
@@ -17,10 +17,13 @@ pub const MAX_EXPOSED_PORTS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct PortSpec {
-    /// The TCP port inside.
+    /// The port inside.
     #[schema(minimum = 1)]
     pub inside: u16,
-    /// Publishes it on this TCP port of the host; 0 is any free port. Not published when absent.
+    /// TCP when absent. A UDP port can be published, but not be public.
+    #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
+    pub protocol: Protocol,
+    /// Publishes it on this port of the host; 0 is any free port. Not published when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<u16>,
     /// The address of the host to listen on; 127.0.0.1 when absent. The operator decides which others are possible.
@@ -35,7 +38,7 @@ only_object!(PortSpec);
 
 impl PortSpec {
     pub fn published(host: u16, inside: u16) -> Self {
-        Self { inside, host: Some(host), address: None, public: false }
+        Self { inside, protocol: Protocol::Tcp, host: Some(host), address: None, public: false }
     }
 
     /// Where to listen, if it is to be published.
@@ -54,6 +57,10 @@ impl PortSpec {
                 self.inside
             ))
             .with_hint("Set host to a port of the host, or to 0 for any free port.")),
+            (_, _, true) if self.protocol == Protocol::Udp => {
+                Err(Error::invalid(format!("port {} is a UDP port, which cannot be public", self.inside))
+                    .with_hint("Set host to a port of the host, and public to false."))
+            }
             (None, None, false) => {
                 Err(Error::invalid(format!("nothing says how port {} is to be exposed", self.inside))
                     .with_hint("Set host to a port of the host (0 for any free port), or public to true."))
@@ -71,7 +78,8 @@ pub fn check_ports(ports: &[PortSpec]) -> Result<()> {
     }
     for (index, port) in ports.iter().enumerate() {
         port.check()?;
-        if ports[..index].iter().any(|earlier| earlier.inside == port.inside) {
+        let is_same = |earlier: &PortSpec| (earlier.inside, earlier.protocol) == (port.inside, port.protocol);
+        if ports[..index].iter().any(is_same) {
             return Err(Error::invalid(format!("port {} is exposed twice", port.inside))
                 .with_hint("A port inside has one port of the host."));
         }
@@ -79,7 +87,7 @@ pub fn check_ports(ports: &[PortSpec]) -> Result<()> {
     Ok(())
 }
 
-/// `[ADDRESS:]HOST:INSIDE`, or `INSIDE` alone for any free port of the host.
+/// `[ADDRESS:]HOST:INSIDE`, or `INSIDE` alone for any free port of the host; with `/udp` for a UDP port.
 impl FromStr for PortSpec {
     type Err = Error;
 
@@ -87,10 +95,15 @@ impl FromStr for PortSpec {
         let wrong = || {
             let shown: String = text.chars().take(64).collect();
             Error::invalid(format!("{shown:?} does not say which port to publish")).with_hint(
-                "Write [ADDRESS:]HOST:INSIDE, such as 8080:80, 127.0.0.1:8080:80 or [::1]:8080:80.",
+                "Write [ADDRESS:]HOST:INSIDE[/udp], such as 8080:80, 127.0.0.1:8080:80 or [::1]:5353:53/udp.",
             )
         };
-        let plain = text.strip_suffix("/tcp").unwrap_or(text);
+        let (plain, protocol) = match text.rsplit_once('/') {
+            None => (text, Protocol::Tcp),
+            Some((plain, "tcp")) => (plain, Protocol::Tcp),
+            Some((plain, "udp")) => (plain, Protocol::Udp),
+            Some(_) => return Err(wrong()),
+        };
         let number = |digits: &str| {
             let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
             digits.parse::<u16>().ok().filter(|_| is_number).ok_or_else(wrong)
@@ -111,7 +124,7 @@ impl FromStr for PortSpec {
                 (Some(address), number(host)?)
             }
         };
-        let spec = Self { inside: number(inside)?, host: Some(host), address, public: false };
+        let spec = Self { inside: number(inside)?, protocol, host: Some(host), address, public: false };
         spec.check().map(|()| spec)
     }
 }
@@ -121,6 +134,8 @@ impl FromStr for PortSpec {
 #[serde(rename_all = "camelCase")]
 pub struct ExposedPort {
     pub port: u16,
+    #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
+    pub protocol: Protocol,
     /// Where the host listens for it while the sandbox runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<SocketAddr>,
@@ -134,6 +149,9 @@ pub struct ExposedPort {
 pub struct PortView {
     /// The port inside.
     pub port: u16,
+    /// TCP when absent.
+    #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
+    pub protocol: Protocol,
     /// Address and port of the host on which it is published while the sandbox runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "127.0.0.1:8080")]
@@ -150,6 +168,10 @@ impl fmt::Display for ExposedPort {
         match &self.host {
             Some(host) => write!(f, "{host}->{}", self.port),
             None => write!(f, "{}", self.port),
+        }?;
+        match self.protocol {
+            Protocol::Tcp => Ok(()),
+            Protocol::Udp => f.write_str("/udp"),
         }
     }
 }
@@ -162,6 +184,7 @@ mod tests {
     fn published_ports_are_read_as_people_write_them() {
         let spec = |host, inside, address: &str| PortSpec {
             inside,
+            protocol: Protocol::Tcp,
             host: Some(host),
             address: address.parse().ok(),
             public: false,
@@ -172,28 +195,44 @@ mod tests {
             ("0:80/tcp", spec(0, 80, "")),
             ("0.0.0.0:8080:80", spec(8080, 80, "0.0.0.0")),
             ("[::1]:8080:80", spec(8080, 80, "::1")),
+            ("5353:53/udp", PortSpec { protocol: Protocol::Udp, ..spec(5353, 53, "") }),
         ] {
             assert_eq!(text.parse::<PortSpec>().unwrap(), expected, "{text}");
         }
-        for text in
-            ["", ":", "80:", ":80", "8080:0", "x:80", "+8080:80", "8080:80/udp", "70000:80", "::1:8080:80"]
-        {
+        for text in [
+            "",
+            ":",
+            "80:",
+            ":80",
+            "8080:0",
+            "x:80",
+            "+8080:80",
+            "8080:80/sctp",
+            "8080:80/",
+            "8080/udp:80",
+            "70000:80",
+            "::1:8080:80",
+        ] {
             assert!(text.parse::<PortSpec>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_port_says_how_it_is_exposed_and_only_once() {
-        let open = PortSpec { inside: 80, host: None, address: None, public: true };
+        let open = PortSpec { inside: 80, protocol: Protocol::Tcp, host: None, address: None, public: true };
         assert!(check_ports(std::slice::from_ref(&open)).is_ok());
         for wrong in [
             PortSpec { public: false, ..open.clone() },
             PortSpec { inside: 0, ..open.clone() },
+            PortSpec { protocol: Protocol::Udp, ..open.clone() },
+            PortSpec { protocol: Protocol::Udp, host: Some(80), ..open.clone() },
             PortSpec { address: Some([127, 0, 0, 1].into()), ..open.clone() },
         ] {
             assert!(wrong.check().is_err(), "{wrong:?}");
         }
         assert!(check_ports(&[open.clone(), PortSpec::published(1, 80)]).is_err());
+        let datagrams = PortSpec { protocol: Protocol::Udp, ..PortSpec::published(1, 80) };
+        assert!(check_ports(&[open.clone(), datagrams]).is_ok());
         let many: Vec<_> = (1..=65).map(|inside| PortSpec { inside, ..open.clone() }).collect();
         assert!(check_ports(&many).is_err());
     }

@@ -7,7 +7,6 @@ use guest_protocol::{
     EntryKind, ExecEvent, FileEntry, Frame, FrameKind, Hello, MAX_DATA_BYTES, Request, Response, Rich,
 };
 use sandbox::GuestStream;
-use tokio::io::DuplexStream;
 
 use crate::{
     switches::Hostility,
@@ -18,10 +17,10 @@ use crate::{
 const SLOW: Duration = Duration::from_millis(200);
 
 /// What the engine is connected to.
-type Host = Connection<DuplexStream>;
+type Host = Connection<GuestStream>;
 
 /// Serves one connection badly until it ends.
-pub(crate) async fn serve(hostility: Hostility, guest: GuestStream, host: DuplexStream) {
+pub(crate) async fn serve(hostility: Hostility, guest: GuestStream, host: GuestStream) {
     // A connection that is lost concerns only the engine.
     drop(misbehave(hostility, Connection::new(guest), Connection::new(host)).await);
 }

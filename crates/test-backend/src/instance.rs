@@ -94,7 +94,14 @@ impl TestInstance {
     /// A connection that is served badly.
     async fn connect_badly(&self, hostility: Hostility) -> Result<GuestStream, BackendError> {
         let real = self.0.ask(|real| async move { real.connect().await }).await?;
-        let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
+        let (ours, theirs) = match hostility {
+            // It behaves, so what comes over its stream could be a descriptor.
+            Hostility::Version(_) => {
+                let failed = |error| BackendError::failed("no pair of sockets", error);
+                boxed(tokio::net::UnixStream::pair().map_err(failed)?)
+            }
+            _ => boxed(tokio::io::duplex(CONNECTION_BYTES)),
+        };
         let instance = Arc::clone(&self.0);
         tokio::spawn(async move {
             tokio::select! {
@@ -102,8 +109,12 @@ impl TestInstance {
                 () = instance.ended() => {}
             }
         });
-        Ok(Box::new(ours))
+        Ok(ours)
     }
+}
+
+fn boxed<S: sandbox::GuestIo + 'static>((one, other): (S, S)) -> (GuestStream, GuestStream) {
+    (Box::new(one), Box::new(other))
 }
 
 #[async_trait]

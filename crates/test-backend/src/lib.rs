@@ -28,7 +28,7 @@ use sandbox::{Backend, BackendError, Capabilities, HeldSecrets, Instance, Sandbo
 
 use self::{instance::LiveInstance, namespace::TestNamespace, network::StandInNetwork, switches::Switches};
 pub use self::{
-    programs::{PICTURE, echo_server},
+    programs::{PICTURE, echo_datagrams_on, echo_server, echo_server_on},
     switches::Hostility,
 };
 

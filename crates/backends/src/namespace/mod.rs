@@ -441,6 +441,7 @@ impl Backend for NamespaceBackend {
             (Capability::Volumes, true),
             (Capability::Snapshots, true),
             (Capability::HostPaths, true),
+            (Capability::UdpPorts, true),
             (Capability::Network, matches!(self.0.means.network, jail::NetworkMeans::Tproxy { .. })),
         ] {
             if works {

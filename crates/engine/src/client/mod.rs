@@ -4,39 +4,55 @@
 //! misbehaviour the connection is dropped, and only that connection suffers.
 
 mod body;
+mod descriptor;
 mod error;
 mod exec;
 mod listen;
 mod port;
+mod socket;
 mod wire;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use futures_util::StreamExt;
-use guest_protocol::{FrameKind, Request, Response};
+use guest_protocol::{FailureKind, FrameKind, PortProtocol, Request, Response, Target};
 use sandbox::{Instance, Subject};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 pub use self::port::PortStream;
-use self::wire::within;
+use self::{descriptor::GuestDescriptor, wire::within};
 pub(crate) use self::{
     error::GuestError,
     exec::{ExecStream, StartAnswer},
     listen::GuestListener,
+    socket::InsideSocket,
     wire::Wire,
 };
 use crate::{ByteStream, config::Deadlines};
 
 /// Connections kept open between requests, so that a request costs no connect. Each holds a few KiB on either side.
 const MAX_IDLE_CONNECTIONS: usize = 4;
+/// Sockets inside one sandbox that the daemon holds at the same time. Further streams go through the guest, which has a
+/// limit of its own.
+const MAX_SOCKETS_INSIDE: usize = 256;
 
 pub(crate) struct GuestClient {
     instance: Arc<dyn Instance>,
     idle: Mutex<Vec<Wire>>,
     deadlines: Deadlines,
+    /// The instance has ended or is about to.
+    over: CancellationToken,
+    sockets: Arc<Semaphore>,
+    /// The guest cannot hand out sockets.
+    is_without_sockets: AtomicBool,
     /// Names the sandbox in messages.
     label: Subject,
 }
@@ -49,7 +65,20 @@ impl fmt::Debug for GuestClient {
 
 impl GuestClient {
     pub(crate) fn new(instance: Arc<dyn Instance>, deadlines: Deadlines, label: Subject) -> Self {
-        Self { instance, idle: Mutex::default(), deadlines, label }
+        Self {
+            instance,
+            idle: Mutex::default(),
+            deadlines,
+            over: CancellationToken::new(),
+            sockets: Arc::new(Semaphore::new(MAX_SOCKETS_INSIDE)),
+            is_without_sockets: AtomicBool::new(false),
+            label,
+        }
+    }
+
+    /// Cancelled when the instance has ended or is about to.
+    pub(crate) fn over(&self) -> &CancellationToken {
+        &self.over
     }
 
     pub(crate) fn label(&self) -> &Subject {
@@ -132,10 +161,65 @@ impl GuestClient {
         Ok(body::bytes(Arc::clone(self), wire, None))
     }
 
-    /// Turns a connection into bytes to and from a port.
-    pub(crate) async fn connect_port(&self, request: &Request) -> Result<PortStream, GuestError> {
+    /// A stream to a port or socket inside: past the guest where it hands out sockets, else through it.
+    pub(crate) async fn connect_port(&self, target: Target) -> Result<PortStream, GuestError> {
+        if let Target::Tcp(port) = target
+            && let Some(socket) = self.connect_socket(port, PortProtocol::Tcp).await?
+        {
+            return Ok(PortStream::of_socket(socket));
+        }
+        let request = &Request::Connect { target };
         let (_connected, wire) = within(self.patience(request), self.ask(request)).await?;
         Ok(PortStream::new(wire))
+    }
+
+    /// A connected socket of the sandbox. `None` if the guest cannot hand one out, or too many are held already.
+    pub(crate) async fn connect_socket(
+        &self,
+        port: u16,
+        protocol: PortProtocol,
+    ) -> Result<Option<InsideSocket>, GuestError> {
+        if self.is_without_sockets.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Ok(place) = Arc::clone(&self.sockets).try_acquire_owned() else { return Ok(None) };
+        let request = Request::ConnectFd { port, protocol };
+        let handed_out = within(self.patience(&request), self.ask_for_socket(&request)).await;
+        let socket = match handed_out {
+            Ok(Some(socket)) => socket,
+            Ok(None) | Err(GuestError::TooOld { .. }) => {
+                self.is_without_sockets.store(true, Ordering::Relaxed);
+                return Ok(None);
+            }
+            Err(GuestError::Refused(failure)) if failure.kind == FailureKind::Unsupported => {
+                self.is_without_sockets.store(true, Ordering::Relaxed);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        socket::check(&socket, port, protocol).map_err(GuestError::Nonsense)?;
+        Ok(Some(InsideSocket::new(socket, self.over.clone().cancelled_owned(), place)?))
+    }
+
+    /// The descriptor in the answer, not yet checked. `None` if none can come.
+    async fn ask_for_socket(&self, request: &Request) -> Result<Option<GuestDescriptor>, GuestError> {
+        let mut wire = self.checkout().await?;
+        if !wire.carries_descriptors() {
+            self.keep(wire);
+            return Ok(None);
+        }
+        let was_used = wire.is_used();
+        let mut answer = exchange_for_descriptors(&mut wire, request).await;
+        if was_used && answer.as_ref().is_err_and(GuestError::is_lost_stream) {
+            // It went stale while it was idle.
+            wire = self.fresh().await?;
+            answer = exchange_for_descriptors(&mut wire, request).await;
+        }
+        if matches!(answer, Ok(_) | Err(GuestError::Refused(_) | GuestError::TooOld { .. })) {
+            self.keep(wire);
+        }
+        // A kernel that drops descriptors on the way drops all of them.
+        Ok(answer?.pop())
     }
 
     /// Opens a connection ahead of the next request.
@@ -225,6 +309,15 @@ async fn maybe_within<T>(
 async fn exchange(wire: &mut Wire, request: &Request) -> Result<Response, GuestError> {
     wire.request(request).await?;
     checked(request, wire.answer().await?)
+}
+
+async fn exchange_for_descriptors(
+    wire: &mut Wire,
+    request: &Request,
+) -> Result<Vec<GuestDescriptor>, GuestError> {
+    wire.request(request).await?;
+    let (answer, descriptors) = wire.answer_with_descriptors().await?;
+    checked(request, answer).map(|_socket| descriptors)
 }
 
 /// Refuses an answer that belongs to another request, dropping its connection.

@@ -1,7 +1,8 @@
-//! Bytes to and from a port inside, over `Data` frames; each side's `End` is its half-close.
+//! Bytes to and from a port inside: over a socket that the guest handed out, or over `Data` frames, where each side's
+//! `End` is its half-close.
 
 use std::{
-    io,
+    io::{self, IoSlice},
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -11,7 +12,7 @@ use guest_protocol::{Decoder, FrameKind, MAX_DATA_BYTES, header};
 use sandbox::GuestStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::wire::Wire;
+use super::{socket::InsideSocket, wire::Wire};
 
 /// Bytes taken from the writer before it has to wait for the guest.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
@@ -19,6 +20,76 @@ const READ_BUFFER_BYTES: usize = 64 * 1024;
 
 /// A stream to a port or socket inside. Shutting down its write side is the half-close; dropping it closes both.
 pub struct PortStream {
+    stream: GuestStream,
+    is_socket: bool,
+    /// Keeps the sandbox from counting as idle while the stream is in use.
+    guard: Option<Box<dyn std::any::Any + Send + Sync>>,
+}
+
+impl std::fmt::Debug for PortStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PortStream").field("is_socket", &self.is_socket).finish_non_exhaustive()
+    }
+}
+
+impl PortStream {
+    pub(super) fn new(wire: Wire) -> Self {
+        Self { stream: Box::new(Frames::new(wire)), is_socket: false, guard: None }
+    }
+
+    pub(super) fn of_socket(socket: InsideSocket) -> Self {
+        Self { stream: Box::new(socket), is_socket: true, guard: None }
+    }
+
+    pub(crate) fn hold(mut self, guard: impl Send + Sync + 'static) -> Self {
+        self.guard = Some(Box::new(guard));
+        self
+    }
+
+    /// Whether it is the server's own connection, which bytes take without passing through the guest.
+    pub fn is_socket(&self) -> bool {
+        self.is_socket
+    }
+}
+
+impl AsyncRead for PortStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, out)
+    }
+}
+
+impl AsyncWrite for PortStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.is_socket()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// A connection to the guest that was turned into bytes.
+struct Frames {
     stream: GuestStream,
     decoder: Decoder,
     arrived: BytesMut,
@@ -28,21 +99,10 @@ pub struct PortStream {
     leaving: BytesMut,
     read_ended: bool,
     write_ended: bool,
-    /// Keeps the sandbox from counting as idle while the stream is in use.
-    guard: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
 
-impl std::fmt::Debug for PortStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PortStream")
-            .field("read_ended", &self.read_ended)
-            .field("write_ended", &self.write_ended)
-            .finish_non_exhaustive()
-    }
-}
-
-impl PortStream {
-    pub(super) fn new(wire: Wire) -> Self {
+impl Frames {
+    fn new(wire: Wire) -> Self {
         let (stream, arrived) = wire.into_parts();
         Self {
             stream,
@@ -52,13 +112,7 @@ impl PortStream {
             leaving: BytesMut::new(),
             read_ended: false,
             write_ended: false,
-            guard: None,
         }
-    }
-
-    pub(crate) fn hold(mut self, guard: impl Send + Sync + 'static) -> Self {
-        self.guard = Some(Box::new(guard));
-        self
     }
 
     /// Makes `current` hold unread bytes, or `read_ended` true.
@@ -103,7 +157,7 @@ impl PortStream {
     }
 }
 
-impl AsyncRead for PortStream {
+impl AsyncRead for Frames {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -117,7 +171,7 @@ impl AsyncRead for PortStream {
     }
 }
 
-impl AsyncWrite for PortStream {
+impl AsyncWrite for Frames {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if self.write_ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));

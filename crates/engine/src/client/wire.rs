@@ -8,14 +8,22 @@ use guest_protocol::{
     ProtocolError, Request, Response, header,
 };
 use sandbox::GuestStream;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, Interest},
+    net::UnixStream,
+};
 
-use super::GuestError;
+use super::{
+    GuestError,
+    descriptor::{self, GuestDescriptor, MAX_DESCRIPTORS},
+};
 
 /// Read buffer of a fresh connection; larger frames reserve more.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
 /// Up to this size a payload is copied behind its header, which saves a system call.
 const COALESCE_BYTES: usize = 16 * 1024;
+/// Longest answer that comes with descriptors, or refusal of them.
+const MAX_SHORT_ANSWER_BYTES: usize = 4 * 1024;
 
 pub(crate) struct Wire {
     stream: GuestStream,
@@ -108,10 +116,39 @@ impl Wire {
     /// The guest's answer to the request just sent. A refusal is `GuestError::Refused`.
     pub(crate) async fn answer(&mut self) -> Result<Response, GuestError> {
         let frame = self.receive().await?;
-        match frame.kind {
-            FrameKind::Response => Ok(frame.parse()?),
-            FrameKind::Failure => Err(GuestError::Refused(frame.parse()?)),
-            got => Err(ProtocolError::Unexpected { expected: "a response", got }.into()),
+        answer_in(&frame)
+    }
+
+    /// Whether descriptors can come over it.
+    pub(crate) fn carries_descriptors(&self) -> bool {
+        self.unix().is_some()
+    }
+
+    fn unix(&self) -> Option<&UnixStream> {
+        // Of the stream, not of its box.
+        (*self.stream).as_any().downcast_ref()
+    }
+
+    /// The guest's answer to the request just sent, and the descriptors that came with it.
+    pub(crate) async fn answer_with_descriptors(
+        &mut self,
+    ) -> Result<(Response, Vec<GuestDescriptor>), GuestError> {
+        self.greeting().await?;
+        let (mut chunk, mut descriptors) = ([0; MAX_SHORT_ANSWER_BYTES], Vec::new());
+        loop {
+            if let Some(frame) = self.decoder.decode(&mut self.buffer)? {
+                return Ok((answer_in(&frame)?, descriptors));
+            }
+            let stream = self.unix().ok_or(GuestError::Nonsense("a stream without descriptors"))?;
+            let receive = || descriptor::receive(stream, &mut chunk, &mut descriptors);
+            let n_read = stream.async_io(Interest::READABLE, receive).await?;
+            if n_read == 0 {
+                return Err(GuestError::Closed);
+            }
+            self.buffer.extend_from_slice(&chunk[..n_read]);
+            if self.buffer.len() > MAX_SHORT_ANSWER_BYTES || descriptors.len() > MAX_DESCRIPTORS {
+                return Err(GuestError::Nonsense("more than was asked for"));
+            }
         }
     }
 
@@ -150,6 +187,14 @@ impl Wire {
                 });
             }
         }
+    }
+}
+
+fn answer_in(frame: &Frame) -> Result<Response, GuestError> {
+    match frame.kind {
+        FrameKind::Response => Ok(frame.parse()?),
+        FrameKind::Failure => Err(GuestError::Refused(frame.parse()?)),
+        got => Err(ProtocolError::Unexpected { expected: "a response", got }.into()),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Takes in what the back ends' networks report, and tells them what they must keep closed.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
-use sandbox::{EventKind, NetworkEvent, NetworkEventKind, PublishedPort};
+use sandbox::{EventKind, NetworkEvent, NetworkEventKind, PublishedPort, network::Protocol};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::core::{Core, until};
@@ -54,22 +54,28 @@ async fn keep_closed(core: &Core, index: usize) {
     let Some(network) = core.backends.all().get(index).and_then(|backend| backend.network()) else { return };
     let mut changes = core.own_listeners.subscribe();
     loop {
-        let closed = changes.borrow_and_update().clone();
-        network.surround(closed, published(core));
+        let mut closed = changes.borrow_and_update().clone();
+        let published = published(core, &mut closed);
+        network.surround(closed, published);
         if changes.changed().await.is_err() {
             return;
         }
     }
 }
 
-fn published(core: &Core) -> BTreeMap<u16, PublishedPort> {
+/// The TCP ports that lead into sandboxes. No rule can name a UDP port of a sandbox, so those are closed.
+fn published(core: &Core, closed: &mut Vec<SocketAddr>) -> BTreeMap<u16, PublishedPort> {
     let mut found = BTreeMap::new();
     core.each(|shared| {
         let record = &shared.status.borrow().record;
         for port in &record.ports {
-            if let Some(at) = port.host {
-                let (namespace, name) = (record.namespace.clone(), record.name.clone());
-                found.insert(at.port(), PublishedPort { namespace, name, port: port.port });
+            match (port.host, port.protocol) {
+                (Some(at), Protocol::Tcp) => {
+                    let (namespace, name) = (record.namespace.clone(), record.name.clone());
+                    found.insert(at.port(), PublishedPort { namespace, name, port: port.port });
+                }
+                (Some(at), Protocol::Udp) => closed.push(at),
+                (None, _) => {}
             }
         }
     });

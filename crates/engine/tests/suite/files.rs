@@ -161,6 +161,7 @@ async fn a_port_carries_bytes_both_ways_and_half_closes() {
     let which = world.create().await;
     world.serve_echo(&which, 7).await;
     let port = world.engine.connect(&world.who, &which, Target::Tcp(7)).await.unwrap();
+    assert!(port.is_socket());
     let (mut from, mut to) = tokio::io::split(port);
     let sent: Vec<u8> = (0..2_000_000_u32).map(|n| (n % 251) as u8).collect();
     let send = async {
@@ -174,6 +175,25 @@ async fn a_port_carries_bytes_both_ways_and_half_closes() {
     let error = world.engine.connect(&world.who, &which, Target::Tcp(4242)).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::WrongState);
     assert!(error.to_string().contains("4242"), "{error}");
+}
+
+#[tokio::test]
+async fn a_port_is_reached_on_either_loopback_and_ends_with_the_sandbox() {
+    let world = World::new().await;
+    let which = world.create().await;
+    for (port, address) in [(7001, "127.0.0.1"), (7002, "::1")] {
+        let server = ExecSpec::argv(test_backend::echo_server_on(address, port));
+        let exec = world.engine.exec(&world.who, &which, server).await.unwrap();
+        world.printed(&which, &exec.id, "ready").await;
+        let mut stream = world.engine.connect(&world.who, &which, Target::Tcp(port)).await.unwrap();
+        assert!(stream.is_socket(), "{address}");
+        stream.write_all(b"x").await.unwrap();
+        assert_eq!(in_time(stream.read_u8()).await.unwrap(), b'x', "{address}");
+    }
+    let mut held = world.engine.connect(&world.who, &which, Target::Tcp(7001)).await.unwrap();
+    world.stop(&which).await;
+    // An end or a reset, but not a hang.
+    in_time(held.read(&mut [0; 1])).await.unwrap_or(0);
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
 //! Guests that break the protocol hurt only their own request, within a time limit.
 
-use engine::Follow;
+use engine::{Follow, SandboxRef, Target};
 use futures_util::StreamExt;
 use sandbox::{ErrorKind, ExecOutcome, ExecSpec, KillReason, SandboxState};
 use test_backend::Hostility;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::support::{EntryKind, World, assert_numbered, be_impatient, in_time, seq, text};
 
@@ -61,6 +62,24 @@ async fn a_guest_of_another_version_is_asked_only_what_it_knows() {
     world.backend.be_hostile(Hostility::Version(0), FOR_EVER);
     let error = in_time(world.engine.processes(&world.who, &which)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+#[tokio::test]
+async fn a_port_is_reached_through_a_guest_that_hands_out_no_socket() {
+    // One too old for it, and one whose sockets are lost on the way.
+    for version in [4, guest_protocol::PROTOCOL_VERSION] {
+        let world = World::new().await;
+        world.backend.be_hostile(Hostility::Version(version), FOR_EVER);
+        let which: SandboxRef = world.create_named("web").await.id.into();
+        world.serve_echo(&which, 7).await;
+        // The second time it is not even tried.
+        for _ in 0..2 {
+            let mut port = in_time(world.engine.connect(&world.who, &which, Target::Tcp(7))).await.unwrap();
+            assert!(!port.is_socket(), "version {version}");
+            port.write_all(b"x").await.unwrap();
+            assert_eq!(in_time(port.read_u8()).await.unwrap(), b'x');
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,10 +3,13 @@
 use std::{net::SocketAddr, time::Duration};
 
 use engine::{ForkSpec, Principal, SandboxRef};
-use sandbox::{ErrorKind, PortSpec, PortView, SandboxSpec, SandboxState};
+use sandbox::{
+    BackendKind, Capabilities, Capability, ErrorKind, ExecSpec, PortSpec, PortView, SandboxSpec,
+    SandboxState, network::Protocol,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
 };
 
 use super::support::{World, in_time};
@@ -41,7 +44,8 @@ async fn a_published_port_survives_crashes_restarts_and_stops() {
     let which: SandboxRef = view.id.clone().into();
     // Any free port is remembered, in the list and in the sandbox itself.
     let at = published(&world, &which).await;
-    let shown = PortView { port: 8080, published: Some(at), public: false, failed: None };
+    let shown =
+        PortView { port: 8080, protocol: Protocol::Tcp, published: Some(at), public: false, failed: None };
     assert!(at.ip().is_loopback() && at.port() != 0);
     assert_eq!((view.ports, view.spec.ports), (vec![shown.clone()], vec![]));
     assert!(!echoes(at).await, "nothing listens inside yet");
@@ -113,7 +117,7 @@ async fn ports_are_exposed_and_withdrawn_while_it_runs() {
     let view = world.create_named("web").await;
     let which: SandboxRef = view.id.clone().into();
     world.serve_echo(&which, 8080).await;
-    let open = PortSpec { inside: 8080, host: None, address: None, public: true };
+    let open = PortSpec { inside: 8080, protocol: Protocol::Tcp, host: None, address: None, public: true };
     world.engine.expose_port(&world.who, &which, &open).await.unwrap();
     assert_eq!(world.engine.open_public_port(&which, 8080).unwrap().sandbox, view.id);
     assert!(world.engine.open_public_port(&which, 8081).is_none());
@@ -180,4 +184,114 @@ async fn the_same_request_again_gets_the_same_port() {
     let first = world.create_from(spec.clone()).await;
     let second = tokio::time::timeout(Duration::from_secs(60), world.create_from(spec)).await.unwrap();
     assert_eq!((first.id, first.ports), (second.id, second.ports));
+}
+
+fn datagrams(host: u16, inside: u16) -> PortSpec {
+    PortSpec { protocol: Protocol::Udp, ..PortSpec::published(host, inside) }
+}
+
+async fn serve_datagrams(world: &World, which: &SandboxRef, address: &str, port: u16, word: &str) {
+    let spec = ExecSpec::argv(test_backend::echo_datagrams_on(address, port, word));
+    let exec = world.engine.exec(&world.who, which, spec).await.unwrap();
+    world.printed(which, &exec.id, "ready").await;
+}
+
+async fn client_of(at: SocketAddr) -> UdpSocket {
+    let client = UdpSocket::bind((at.ip(), 0)).await.unwrap();
+    client.connect(at).await.unwrap();
+    client
+}
+
+/// What the server answers. Asked again until it does: datagrams may be lost.
+async fn answer(client: &UdpSocket, text: &str) -> String {
+    let mut heard = [0; 64 * 1024];
+    in_time(async {
+        loop {
+            client.send(text.as_bytes()).await.unwrap();
+            let answer = tokio::time::timeout(Duration::from_millis(200), client.recv(&mut heard)).await;
+            if let Ok(Ok(n_bytes)) = answer {
+                return String::from_utf8(heard[..n_bytes].to_vec()).unwrap();
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn datagrams_find_the_server_and_their_way_back() {
+    let world = World::new().await;
+    let six = PortSpec { address: Some("::1".parse().unwrap()), ..datagrams(0, 54) };
+    let which: SandboxRef = world.create_from(publishing("dns", &[datagrams(0, 53), six])).await.id.into();
+    // The host's address and the server's are of either family.
+    serve_datagrams(&world, &which, "::1", 53, "first").await;
+    serve_datagrams(&world, &which, "127.0.0.1", 54, "second").await;
+    let views = ports(&world, &which).await;
+    assert!(views.iter().all(|view| view.protocol == Protocol::Udp));
+    for (view, word) in views.iter().zip(["first", "second"]) {
+        let at = view.published.unwrap();
+        let clients = [client_of(at).await, client_of(at).await, client_of(at).await];
+        for (number, client) in clients.iter().enumerate() {
+            assert_eq!(answer(client, &format!("of {number}")).await, format!("{word} of {number}"));
+        }
+        let long = "x".repeat(9000);
+        assert_eq!(answer(&clients[0], &long).await, format!("{word} {long}"));
+    }
+    let at = views[0].published.unwrap();
+    let client = client_of(at).await;
+    assert_eq!(answer(&client, "1").await, "first 1");
+    // The same client reaches the next run of the sandbox: nothing of the last one is left.
+    world.stop(&which).await;
+    world.engine.start_sandbox(&world.who, &which).await.unwrap();
+    serve_datagrams(&world, &which, "127.0.0.1", 53, "again").await;
+    assert_eq!(answer(&client, "2").await, "again 2");
+    let world = world.restart().await;
+    world.engine.settled().await;
+    assert_eq!(answer(&client, "3").await, "again 3", "after a restart of the daemon");
+    world.engine.withdraw_port(&world.who, &which, 53).await.unwrap();
+    UdpSocket::bind(at).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_flow_begins_anew_once_somebody_listens() {
+    let world = World::new().await;
+    let which: SandboxRef = world.create_from(publishing("dns", &[datagrams(0, 53)])).await.id.into();
+    let client = client_of(published(&world, &which).await).await;
+    client.send(b"to nobody").await.unwrap();
+    serve_datagrams(&world, &which, "::1", 53, "late").await;
+    assert_eq!(answer(&client, "x").await, "late x");
+}
+
+#[tokio::test]
+async fn more_clients_than_flows_are_served_too() {
+    let world = World::new().await;
+    let which: SandboxRef = world.create_from(publishing("dns", &[datagrams(0, 53)])).await.id.into();
+    serve_datagrams(&world, &which, "127.0.0.1", 53, "to").await;
+    let at = published(&world, &which).await;
+    let mut clients = Vec::new();
+    for number in 0..300 {
+        let client = client_of(at).await;
+        assert_eq!(answer(&client, &number.to_string()).await, format!("to {number}"));
+        clients.push(client);
+    }
+    assert_eq!(answer(&clients[0], "0").await, "to 0", "the first has lost its place, and gets another");
+}
+
+#[tokio::test]
+async fn a_back_end_without_udp_ports_refuses_them() {
+    let world = World::new().await;
+    let which: SandboxRef = world.create_named("old").await.id.into();
+    let mut capabilities = Capabilities::all(BackendKind::Namespace);
+    capabilities.has.retain(|one| *one != Capability::UdpPorts);
+    world.backend.set_capabilities(capabilities);
+    let world = world.restart().await;
+    world.engine.settled().await;
+    let error = world.engine.expose_port(&world.who, &which, &datagrams(0, 53)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("UDP ports"), "{error}");
+    let asked = publishing("dns", &[datagrams(0, 53)]);
+    let error = world.engine.create_sandbox(&world.who, asked).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let public = PortSpec { public: true, ..datagrams(0, 53) };
+    let error = world.engine.expose_port(&world.who, &which, &public).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
 }

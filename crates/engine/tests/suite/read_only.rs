@@ -9,7 +9,7 @@ use engine::{
 use futures_util::{FutureExt, TryStreamExt, future::BoxFuture};
 use sandbox::{
     ContextName, ErrorKind, ExecSpec, KeySpec, Language, Lifetime, PackageManager, PackageSpec, PortSpec,
-    Result, SandboxSpec, SandboxState, TerminalSize, VolumeSpec,
+    Result, SandboxSpec, SandboxState, TerminalSize, VolumeSpec, network::Protocol,
 };
 
 use super::support::{World, bytes};
@@ -74,7 +74,8 @@ const LOOKING: &[&str] = &[
     "watch",
 ];
 
-const PORT: PortSpec = PortSpec { inside: 80, host: Some(0), address: None, public: true };
+const PORT: PortSpec =
+    PortSpec { inside: 80, protocol: Protocol::Tcp, host: Some(0), address: None, public: true };
 
 type Attempts<'a> = Vec<(&'static str, BoxFuture<'a, Result<()>>)>;
 

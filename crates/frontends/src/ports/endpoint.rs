@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use engine::{Engine, MAX_LINK_TTL, Principal, SandboxRef};
 use jiff::Timestamp;
-use sandbox::{Error, PortSpec, PortView, Result};
+use sandbox::{Error, PortSpec, PortView, Result, network::Protocol};
 
 use super::{TOKEN_HEADER, listening_ports};
 use crate::links::AskersLinks;
@@ -12,6 +12,7 @@ use crate::links::AskersLinks;
 /// How a caller wants to reach a port.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ExposeOptions {
+    pub(crate) protocol: Protocol,
     pub(crate) public: bool,
     /// The port of the host to publish on.
     pub(crate) host: Option<u16>,
@@ -49,12 +50,26 @@ pub(crate) async fn expose(
     if port == 0 {
         return Err(Error::invalid("0 is not a port").with_hint("Ports go from 1 to 65535."));
     }
-    let ExposeOptions { public, host, address, ttl } = *options;
+    let ExposeOptions { protocol, public, host, address, ttl } = *options;
+    let spec = PortSpec { inside: port, protocol, host, address, public };
+    if protocol == Protocol::Udp {
+        // It is reached by the port of the host only.
+        let exposed = Some(engine.expose_port(who, which, &spec).await?);
+        return Ok(Endpoint {
+            port,
+            url: None,
+            expires_at: None,
+            headers: BTreeMap::new(),
+            exposed,
+            listening: None,
+        });
+    }
     if public || host.is_some() || address.is_some() {
-        engine.expose_port(who, which, &PortSpec { inside: port, host, address, public }).await?;
+        engine.expose_port(who, which, &spec).await?;
     }
     let view = engine.sandbox(who, which).await?;
-    let exposed = view.ports.iter().find(|exposed| exposed.port == port).cloned();
+    let exposed =
+        view.ports.iter().find(|exposed| exposed.port == port && exposed.protocol == Protocol::Tcp).cloned();
     let is_public = exposed.as_ref().is_some_and(|exposed| exposed.public);
     let listening = listening_ports(engine, who, which).await.ok();
     let listening = listening.map(|all| all.iter().any(|found| found.port == port));

@@ -1,4 +1,4 @@
-//! Reaching servers inside a sandbox: an HTTP and WebSocket reverse proxy over the guest's stream.
+//! Reaching servers inside a sandbox: an HTTP and WebSocket reverse proxy over connections to them.
 //!
 //! The proxy decides nothing about access: whoever calls it has a principal, and the engine refuses what that principal
 //! may not do.

@@ -67,13 +67,14 @@ async fn expose_port(
     JsonBody(asked): JsonBody<v1::ExposeRequest>,
 ) -> ApiResult<(StatusCode, Json<v1::Endpoint>)> {
     let links = rest.links.of(&ask.who, base.as_deref());
-    let v1::ExposeRequest { port, public, host, address, ttl_seconds } = asked;
-    let options = ExposeOptions { public, host, address, ttl: ttl_seconds.map(Duration::from_secs) };
+    let v1::ExposeRequest { port, protocol, public, host, address, ttl_seconds } = asked;
+    let ttl = ttl_seconds.map(Duration::from_secs);
+    let options = ExposeOptions { protocol, public, host, address, ttl };
     let endpoint = ports::expose(&rest.engine, &ask.who, &links, &ask.which, port, &options).await?;
     Ok((StatusCode::CREATED, Json(endpoint.into())))
 }
 
-/// Withdraws an exposed port: it is neither public nor published any more. Signed addresses stay valid until they
+/// Withdraws an exposed port, TCP and UDP: it is neither public nor published any more. Signed addresses stay valid until they
 /// expire.
 #[utoipa::path(delete, path = "/sandboxes/{sandbox}/ports/{port}", tag = "ports",
     params(("sandbox" = String, Path, description = "Id or name."), ("port" = u16, Path), v1::NamespaceQuery),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use engine::{Engine, Follow, LinkTarget, Principal, SandboxRef, WriteOptions};
 use frontends::http::Hosts;
 use futures_util::{StreamExt as _, stream};
-use sandbox::{ExecSpec, KeySpec, PortSpec, SandboxId, SandboxSpec};
+use sandbox::{ExecSpec, KeySpec, PortSpec, SandboxId, SandboxSpec, network::Protocol};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -87,7 +87,7 @@ impl World {
 }
 
 fn public(port: u16) -> PortSpec {
-    PortSpec { inside: port, host: None, address: None, public: true }
+    PortSpec { inside: port, protocol: Protocol::Tcp, host: None, address: None, public: true }
 }
 
 fn told_headers(answer: &Answer) -> Vec<String> {

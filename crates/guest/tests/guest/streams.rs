@@ -1,13 +1,16 @@
 //! Streams to ports and sockets inside, and the list of processes.
 
 use std::{
-    io::{Read, Write},
-    net::{Ipv6Addr, Shutdown, TcpListener},
-    os::unix::net::UnixListener,
+    io::{IoSliceMut, Read, Write},
+    mem::MaybeUninit,
+    net::{Ipv6Addr, Shutdown, TcpListener, TcpStream, UdpSocket},
+    os::{fd::OwnedFd, unix::net::UnixListener},
     thread,
 };
 
-use guest_protocol::{FailureKind, Frame, FrameKind, Request, Response, Target};
+use bytes::BytesMut;
+use guest_protocol::{Decoder, FailureKind, Frame, FrameKind, PortProtocol, Request, Response, Target};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::support::{Host, TestGuest, shell};
 
@@ -105,6 +108,71 @@ fn streams_to_nothing_are_failures() {
     assert_eq!(host.fails(&connect(Target::Unix("no".into()))), FailureKind::InvalidRequest);
     assert_eq!(host.fails(&connect(Target::Unix("/etc/passwd".into()))), FailureKind::WrongState);
     assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));
+}
+
+/// Asks for a socket and takes what is attached to the answer.
+fn handed_out(host: &mut Host, port: u16, protocol: PortProtocol) -> OwnedFd {
+    host.request(&Request::ConnectFd { port, protocol });
+    let (mut bytes, mut space) = ([0; 4096], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))]);
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received =
+        recvmsg(&host.stream, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::empty()).unwrap();
+    let frame = Decoder::default().decode(&mut BytesMut::from(&bytes[..received.bytes])).unwrap().unwrap();
+    assert_eq!(frame.parse::<Response>().unwrap(), Response::Socket);
+    let attached = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<_>>(),
+        _ => vec![],
+    });
+    let [socket]: [OwnedFd; 1] = attached.collect::<Vec<_>>().try_into().unwrap();
+    socket
+}
+
+#[test]
+fn a_connected_socket_is_handed_out_and_not_kept() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let listener = TcpListener::bind(address).unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = thread::spawn(move || reverse(listener.accept().unwrap().0));
+        let mut stream = TcpStream::from(handed_out(&mut host, at.port(), PortProtocol::Tcp));
+        stream.set_nonblocking(false).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), at);
+        stream.write_all(b"abc").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut heard = String::new();
+        stream.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "cba");
+        server.join().unwrap();
+
+        let server = UdpSocket::bind(address).unwrap();
+        let at = server.local_addr().unwrap();
+        let client = UdpSocket::from(handed_out(&mut host, at.port(), PortProtocol::Udp));
+        client.send(b"ping").unwrap();
+        let (n_bytes, from) = server.recv_from(&mut [0; 16]).unwrap();
+        assert_eq!((n_bytes, from), (4, client.local_addr().unwrap()));
+    }
+    // The guest has closed its own copy, so this is the last one.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    drop(handed_out(&mut host, listener.local_addr().unwrap().port(), PortProtocol::Tcp));
+    assert_eq!(listener.accept().unwrap().0.read(&mut [0; 1]).unwrap(), 0);
+    assert_eq!(host.ask(&Request::Ping), Ok(Response::Done), "the connection takes the next request");
+}
+
+#[test]
+fn sockets_to_nothing_are_failures() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let connect = |port, protocol| Request::ConnectFd { port, protocol };
+    assert_eq!(host.fails(&connect(port, PortProtocol::Tcp)), FailureKind::WrongState);
+    for protocol in [PortProtocol::Tcp, PortProtocol::Udp] {
+        assert_eq!(host.fails(&connect(0, protocol)), FailureKind::InvalidRequest);
+    }
+    assert_eq!(host.ask(&Request::Ping), Ok(Response::Done));
+    let unknown = r#"{"op":"connectFd","port":80,"protocol":"sctp","version":5}"#;
+    host.send(&Frame::new(FrameKind::Request, unknown.as_bytes()));
+    assert_eq!(host.answer().unwrap_err().kind, FailureKind::InvalidRequest);
 }
 
 #[test]

@@ -9,7 +9,9 @@ use std::{
 
 use bytes::BytesMut;
 use futures_util::{AsyncReadExt as _, AsyncWriteExt as _};
-use guest_protocol::{Decoder, Failure, FailureKind, Frame, FrameKind, Request, Response, encode};
+use guest_protocol::{
+    Decoder, Failure, FailureKind, Frame, FrameKind, PortProtocol, Request, Response, encode,
+};
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
 use crate::support::{TestGuest, eventually};
@@ -155,18 +157,21 @@ fn sockets_of_a_network_are_handed_out_only_where_there_are_some_and_by_unix_soc
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"open sesame").unwrap();
     let mut wire = BytesMut::new();
-    encode(&Frame::request(&Request::NetworkSockets).unwrap(), &mut wire).unwrap();
+    let connect = Request::ConnectFd { port: address.port(), protocol: PortProtocol::Tcp };
+    for request in [&Request::NetworkSockets, &connect] {
+        encode(&Frame::request(request).unwrap(), &mut wire).unwrap();
+    }
     stream.write_all(&wire).unwrap();
     let (mut received, mut piece) = (BytesMut::new(), [0; 4096]);
-    let failure = loop {
+    let failures = loop {
         let n_read = stream.read(&mut piece).unwrap();
         assert_ne!(n_read, 0);
         received.extend_from_slice(&piece[..n_read]);
         let mut seen = received.clone();
-        let hello = Decoder::default().decode(&mut seen).unwrap();
-        if let (Some(_hello), Some(answer)) = (hello, Decoder::default().decode(&mut seen).unwrap()) {
-            break answer.parse::<Failure>().unwrap();
+        let mut frame = || Decoder::default().decode(&mut seen).unwrap();
+        if let (Some(_hello), Some(first), Some(second)) = (frame(), frame(), frame()) {
+            break [first, second].map(|answer| answer.parse::<Failure>().unwrap());
         }
     };
-    assert_eq!(failure.kind, FailureKind::Unsupported);
+    assert_eq!(failures.map(|failure| failure.kind), [FailureKind::Unsupported; 2]);
 }

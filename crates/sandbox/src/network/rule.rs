@@ -24,10 +24,22 @@ use crate::{Error, Result, SandboxName};
 pub const MAX_RULE_BYTES: usize = 1024;
 
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
+    #[default]
     Tcp,
     Udp,
 }
@@ -38,6 +50,11 @@ impl Protocol {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
         }
+    }
+
+    /// For fields that are left out where they say what is usual.
+    pub fn is_tcp(&self) -> bool {
+        *self == Self::Tcp
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct InsideArgs {
     #[arg(long = "copy", value_name = "HOST:PATH", value_parser = copy)]
     copies: Vec<(PathBuf, String)>,
     /// Publish a port of the sandbox on this machine, such as 8080:80; host port 0 is any free one
-    #[arg(long = "publish", short = 'p', value_name = "[ADDRESS:]HOST:INSIDE")]
+    #[arg(long = "publish", short = 'p', value_name = "[ADDRESS:]HOST:INSIDE[/udp]")]
     ports: Vec<PortSpec>,
     /// Change its files before anything runs, such as {"kind":"text","path":"/a","content":"b"}
     #[arg(long = "patch", value_name = "JSON", value_parser = patch)]

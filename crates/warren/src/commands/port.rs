@@ -3,7 +3,7 @@
 use std::{net::IpAddr, process::ExitCode, str::FromStr, time::Duration};
 
 use frontends::rest::v1;
-use sandbox::{Error, PortSpec, Result};
+use sandbox::{Error, PortSpec, Result, network::Protocol};
 
 use super::Context;
 use crate::{arguments, error::CommandResult, output};
@@ -18,6 +18,7 @@ use crate::{arguments, error::CommandResult, output};
   warren port dev 8000 --ttl 8h
   warren port dev 8000 --public
   warren port dev 5432 --publish 15432
+  warren port dev 53 --publish 5353/udp
   warren port dev 8000 --remove")]
 pub(crate) struct Args {
     /// Name or id
@@ -28,8 +29,8 @@ pub(crate) struct Args {
     /// Let everyone who reaches the daemon use it, without a key or a token
     #[arg(long, requires = "port")]
     public: bool,
-    /// Also publish it as TCP on this port of the host, 0 for any free one [default address: 127.0.0.1]
-    #[arg(long, requires = "port", value_name = "[ADDRESS:]PORT")]
+    /// Also publish it on this port of the host, 0 for any free one [default: TCP on 127.0.0.1]
+    #[arg(long, requires = "port", value_name = "[ADDRESS:]PORT[/udp]")]
     publish: Option<HostPort>,
     /// How long the address is valid, up to a week
     #[arg(long, requires = "port", value_name = "SPAN", value_parser = arguments::duration, conflicts_with = "public")]
@@ -44,6 +45,7 @@ pub(crate) struct Args {
 struct HostPort {
     address: Option<IpAddr>,
     port: u16,
+    protocol: Protocol,
 }
 
 impl FromStr for HostPort {
@@ -51,8 +53,10 @@ impl FromStr for HostPort {
 
     fn from_str(text: &str) -> Result<Self> {
         // As in `--publish` of a new sandbox, whose last part is the port inside.
-        let spec: PortSpec = format!("{text}:1").parse()?;
-        Ok(Self { address: spec.address, port: spec.host.unwrap_or_default() })
+        let (plain, protocol) =
+            text.split_once('/').map_or((text, ""), |(plain, _)| (plain, &text[plain.len()..]));
+        let spec: PortSpec = format!("{plain}:1{protocol}").parse()?;
+        Ok(Self { address: spec.address, port: spec.host.unwrap_or_default(), protocol: spec.protocol })
     }
 }
 
@@ -74,8 +78,10 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
             // Rounded up, so that a part of a second does not become zero.
             let ttl_seconds =
                 ttl.map(|ttl| u64::try_from(ttl.as_millis().div_ceil(1000)).unwrap_or(u64::MAX));
+            let protocol = publish.map(|publish| publish.protocol).unwrap_or_default();
             let (host, address) = publish.map(|publish| (publish.port, publish.address)).unzip();
-            let request = v1::ExposeRequest { port, public, host, address: address.flatten(), ttl_seconds };
+            let address = address.flatten();
+            let request = v1::ExposeRequest { port, protocol, public, host, address, ttl_seconds };
             let endpoint = client.expose_port(&sandbox, &request).await?;
             show(context, &endpoint)?;
         }
@@ -114,7 +120,12 @@ fn row(port: &v1::Port) -> [String; 4] {
     let listening = match port.listening {
         Some(true) => port.process.clone().unwrap_or_else(|| "yes".to_owned()),
         Some(false) => "no".to_owned(),
+        None if port.protocol == Protocol::Udp => "unknown".to_owned(),
         None => "not running".to_owned(),
     };
-    [port.port.to_string(), address, access.to_owned(), listening]
+    let inside = match port.protocol {
+        Protocol::Tcp => port.port.to_string(),
+        Protocol::Udp => format!("{}/udp", port.port),
+    };
+    [inside, address, access.to_owned(), listening]
 }

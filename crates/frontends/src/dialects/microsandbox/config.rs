@@ -142,11 +142,13 @@ mod tests {
             let told = refused(&Config { envs: one(variable), ..Config::default() });
             assert!(told.starts_with("invalid_request: variable"), "{told}");
         }
-        for port in ["", "x", "8080:0", "8080:80/udp"] {
+        for port in ["", "x", "8080:0", "8080:80/sctp"] {
             let told = refused(&Config { ports: one(port), ..Config::default() });
             assert!(told.starts_with("invalid_request"), "{told}");
         }
-        assert!(Config { ports: one("8080:80"), ..Config::default() }.fields("box").is_ok());
+        for port in ["8080:80", "5353:53/udp"] {
+            assert!(Config { ports: one(port), ..Config::default() }.fields("box").is_ok());
+        }
         assert!(Config { ports: Some(Vec::new()), ..Config::default() }.fields("box").is_ok());
     }
 

@@ -15,7 +15,7 @@ use std::{
 
 use futures_util::stream;
 use rmcp::{
-    model::ServerJsonRpcMessage,
+    model::{ServerJsonRpcMessage, ServerResult, Tool},
     transport::streamable_http_server::session::{
         EventStore, EventStoreError, EventStream, ServerSseMessage,
     },
@@ -305,9 +305,17 @@ pub(super) fn after(log: &Arc<EventLog>, last_event_id: &str) -> Option<EventStr
     })))
 }
 
-/// Bytes of an event on the wire, about.
+/// Bytes that an event holds, about: as many as on the wire. The schemas in a list of tools belong to all its readers,
+/// and to count a list is as much work as to send it.
 fn size(event: &ServerSseMessage) -> usize {
-    64 + event.message.as_deref().map_or(0, json_size)
+    let message = match event.message.as_deref() {
+        Some(ServerJsonRpcMessage::Response(response)) => match &response.result {
+            ServerResult::ListToolsResult(list) => list.tools.len() * size_of::<Tool>(),
+            _ => json_size(response),
+        },
+        message => message.map_or(0, json_size),
+    };
+    64 + message
 }
 
 /// Bytes of something as JSON, without writing them anywhere.
@@ -333,7 +341,7 @@ mod tests {
     use futures_util::StreamExt;
     use rmcp::{
         ErrorData,
-        model::{EmptyResult, RequestId, ServerResult},
+        model::{EmptyResult, RequestId},
     };
 
     use super::*;

@@ -103,6 +103,7 @@ fn capability_name(capability: Capability) -> &'static str {
         Capability::Snapshots => "snapshots",
         Capability::HostPaths => "hostPaths",
         Capability::Network => "network",
+        Capability::UdpPorts => "udpPorts",
     }
 }
 

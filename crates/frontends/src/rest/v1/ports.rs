@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sandbox::PortView;
+use sandbox::{PortView, network::Protocol};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -23,7 +23,10 @@ pub struct PortList {
 pub struct Port {
     /// The port inside.
     pub port: u16,
-    /// Whether a server listens on it; absent if the sandbox does not run.
+    /// TCP when absent. Of UDP, only ports that are published are listed.
+    #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
+    pub protocol: Protocol,
+    /// Whether a server listens on it; absent if the sandbox does not run, and for UDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<bool>,
     /// Addresses inside on which it listens.
@@ -49,23 +52,24 @@ pub struct Port {
 impl PortList {
     pub(crate) fn new(exposed: Vec<PortView>, found: Option<Vec<ports::ListeningPort>>) -> Self {
         let is_known = found.is_some();
-        let mut all: BTreeMap<u16, Port> = BTreeMap::new();
+        let mut all: BTreeMap<(u16, Protocol), Port> = BTreeMap::new();
         for listening in found.into_iter().flatten() {
-            let port = all.entry(listening.port).or_default();
+            let port = all.entry((listening.port, Protocol::Tcp)).or_default();
             port.addresses.push(listening.address.to_string());
             port.listening = Some(true);
             port.pid = port.pid.or(listening.pid);
             port.process = port.process.take().or(listening.process);
         }
         for view in exposed {
-            let port = all.entry(view.port).or_default();
+            let port = all.entry((view.port, view.protocol)).or_default();
             port.published = view.published;
             port.public = view.public;
             port.failed = view.failed;
         }
-        let complete = |(number, port): (u16, Port)| Port {
+        let complete = |((number, protocol), port): ((u16, Protocol), Port)| Port {
             port: number,
-            listening: port.listening.or_else(|| is_known.then_some(false)),
+            protocol,
+            listening: port.listening.or_else(|| (is_known && protocol == Protocol::Tcp).then_some(false)),
             ..port
         };
         Self { ports: all.into_iter().map(complete).collect() }
@@ -75,13 +79,16 @@ impl PortList {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExposeRequest {
-    /// The TCP port inside.
+    /// The port inside.
     #[schema(minimum = 1)]
     pub port: u16,
+    /// TCP when absent. A UDP port needs a port of the host, and cannot be public.
+    #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
+    pub protocol: Protocol,
     /// Lets everybody who reaches the daemon use it, without a key or a token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub public: bool,
-    /// Publishes it on this TCP port of the host; 0 is any free port.
+    /// Publishes it on this port of the host; 0 is any free port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<u16>,
     /// The address of the host to publish on; 127.0.0.1 when absent. The operator decides which others are possible.

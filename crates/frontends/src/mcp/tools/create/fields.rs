@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::{Error, ErrorKind, OnExpiry, PortSpec, Preset, PullPolicy};
+use sandbox::{OnExpiry, PortSpec, Preset, PullPolicy, network};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -355,30 +355,35 @@ impl Port {
             host_port: spec.host.unwrap_or_default(),
             guest_port: spec.inside,
             bind_address: spec.address.map(|address| address.to_string()),
-            protocol: None,
+            protocol: (spec.protocol == network::Protocol::Udp).then_some(Protocol::Udp),
         }
     }
 
     /// As a spec has it.
     pub(crate) fn spec(&self) -> Result<PortSpec, Failure> {
-        if matches!(self.protocol, Some(Protocol::Udp)) {
-            let message = format!("port {} cannot be published: only TCP ports can", self.guest_port);
-            return Err(Failure::from(Error::new(ErrorKind::Unsupported, message))
-                .with_hint("Omit protocol, or publish a TCP port."));
-        }
         let address = self.bind_address.as_ref().map(|text| {
             text.parse().map_err(|_malformed| Failure::invalid(format!("{text:?} is not an IP address")))
         });
         let address = address.transpose()?;
-        Ok(PortSpec { address, ..PortSpec::published(self.host_port, self.guest_port) })
+        let protocol = self.protocol.map(Protocol::meant).unwrap_or_default();
+        Ok(PortSpec { protocol, address, ..PortSpec::published(self.host_port, self.guest_port) })
     }
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
     Tcp,
     Udp,
+}
+
+impl Protocol {
+    pub(crate) fn meant(self) -> network::Protocol {
+        match self {
+            Self::Tcp => network::Protocol::Tcp,
+            Self::Udp => network::Protocol::Udp,
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use self::{
-    fields::{CreateFields, Init, LogLevel, Mount, Network, Port, Process},
+    fields::{CreateFields, Init, LogLevel, Mount, Network, Port, Process, Protocol},
     prepare::{Prepared, prepare},
 };
 use super::select::{self, Status};

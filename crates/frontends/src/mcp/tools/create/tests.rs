@@ -111,10 +111,6 @@ async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
             json!({ "secrets": [{ "envVar": "A", "value": "b", "allowedHost": "c", "onViolation": "block-and-terminate" }] }),
             "secrets[0]: onViolation block-and-terminate",
         ),
-        (
-            json!({ "network": { "ports": [{ "hostPort": 0, "guestPort": 2, "protocol": "udp" }] } }),
-            "only TCP ports",
-        ),
         (json!({ "network": { "dns": { "allowRebind": true } } }), "network.dns.allowRebind"),
         (json!({ "network": { "tls": { "ports": [443] } } }), "network.tls"),
         (json!({ "network": { "tls": { "blockQuic": false } } }), "network.tls"),

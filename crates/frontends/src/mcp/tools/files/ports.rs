@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::explained;
 use crate::{
-    mcp::{Answer, Call, Failure, Tool, ToolResult},
+    mcp::{Answer, Call, Failure, Tool, ToolResult, tools::create::Protocol},
     ports::{self, ExposeOptions, listening_processes},
 };
 
@@ -41,8 +41,10 @@ struct Expose {
     port: u16,
     /// Without a token, for everybody who reaches the daemon
     public: Option<bool>,
-    /// Also publish it on this TCP port of the host; 0 for any free one
+    /// Also publish it on this port of the host; 0 for any free one
     host_port: Option<u16>,
+    /// Default tcp; a UDP port needs hostPort
+    protocol: Option<Protocol>,
     /// Default 3600
     #[schemars(range(min = 1, max = MAX_TTL_SECONDS))]
     ttl_seconds: Option<u64>,
@@ -64,6 +66,7 @@ struct Port {
 #[derive(Debug, Serialize, JsonSchema)]
 struct Exposed {
     port: u16,
+    protocol: &'static str,
     public: bool,
     /// Address and port of the host
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,8 +94,9 @@ struct Endpoint {
     url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
-    /// Whether a server listens there now
-    listening: bool,
+    /// Whether a server listens there now; unknown for UDP
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listening: Option<bool>,
     /// For programs, in place of the token in the url
     #[serde(skip_serializing_if = "Option::is_none")]
     headers: Option<BTreeMap<String, String>>,
@@ -118,8 +122,9 @@ async fn ports(call: Call, arguments: PortsArguments) -> ToolResult<Ports> {
         call.engine().withdraw_port(&call.who, &which, port).await?;
     }
     let endpoint = match expose {
-        Some(Expose { port, public, host_port, ttl_seconds }) => {
+        Some(Expose { port, public, host_port, protocol, ttl_seconds }) => {
             let options = ExposeOptions {
+                protocol: protocol.map(Protocol::meant).unwrap_or_default(),
                 public: public.unwrap_or_default(),
                 host: host_port,
                 address: None,
@@ -141,6 +146,7 @@ async fn ports(call: Call, arguments: PortsArguments) -> ToolResult<Ports> {
     let exposed = call.engine().exposed_ports(&call.who, &which).await?;
     let exposed = exposed.into_iter().map(|view| Exposed {
         port: view.port,
+        protocol: view.protocol.as_str(),
         public: view.public,
         published: view.published.map(|at| at.to_string()),
         failed: view.failed,
@@ -156,8 +162,10 @@ async fn get_endpoint(call: Call, arguments: EndpointArguments) -> ToolResult<En
     let is_listening = endpoint.listening;
     let answer = Answer::new(endpoint);
     Ok(match is_listening {
-        true => answer,
-        false => answer.warn(format!("Nothing listens on port {port} yet. Start a server in the sandbox.")),
+        None | Some(true) => answer,
+        Some(false) => {
+            answer.warn(format!("Nothing listens on port {port} yet. Start a server in the sandbox."))
+        }
     })
 }
 
@@ -173,7 +181,7 @@ async fn endpoint(call: &Call, name: &str, port: u16, options: &ExposeOptions) -
     Ok(Endpoint {
         url: made.url,
         expires_at: made.expires_at.map(|at| at.to_string()),
-        listening: made.listening.unwrap_or_default(),
+        listening: made.listening.or((options.protocol.is_tcp()).then_some(false)),
         headers: Some(made.headers).filter(|headers| !headers.is_empty()),
         published: made.exposed.and_then(|view| view.published).map(|at| at.to_string()),
     })
