@@ -21,7 +21,7 @@ use super::{
     accounting::{self, Quota},
     error, hello,
     ids::IdLease,
-    network, orphans, record, socket,
+    orphans, record, socket,
     sweep::END_TIME,
     watched,
 };
@@ -94,7 +94,7 @@ impl NamespaceInstance {
     /// Lets the edge serve its network, if it has one.
     pub(crate) fn serve_network(&self, plan: &NetworkPlan) {
         if let Some(edge) = self.host.edge.get()
-            && self.isolation.network.starts_with(network::EDGE)
+            && self.isolation.has_edge()
         {
             edge.serve(&self.id, plan, self.host.directories.place(&self.id).socket());
         }
@@ -209,7 +209,7 @@ impl Instance for NamespaceInstance {
     }
 
     async fn hold_network(&self, plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
-        if !self.isolation.network.starts_with(network::EDGE) {
+        if !self.isolation.has_edge() {
             let is_met = !plan.needs_edge();
             return Ok(if is_met { NetworkHeld::Now } else { NetworkHeld::FromNextStart });
         }

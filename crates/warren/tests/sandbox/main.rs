@@ -23,6 +23,7 @@ mod ledger;
 mod lifecycle;
 mod limits;
 mod lost_records;
+mod network;
 mod packages;
 mod patches;
 mod refusals;
