@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    ByteSize, DiffQuery, DiffReport, Error, HeldSecrets, Isolation, NetworkEvent, NetworkPlan, Next,
+    ByteSize, DiffQuery, DiffReport, Error, HeldSecrets, Isolation, NetworkPlan, NetworkReport, Next,
     PublishedPort, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, Usage, VolumeId, VolumeKind,
     VolumeStorage,
 };
@@ -297,7 +297,10 @@ pub enum NetworkHeld {
 /// What holds the network policies of all instances of a back end.
 pub trait BackendNetwork: Send + Sync {
     /// Decisions as they are made. A reader that falls behind misses some.
-    fn events(&self) -> broadcast::Receiver<NetworkEvent>;
+    fn reports(&self) -> broadcast::Receiver<NetworkReport>;
+
+    /// Has everything told that happened so far, and then [`NetworkReport::CaughtUp`] with this number.
+    fn catch_up(&self, number: u64);
 
     /// Replaces what sandboxes must not reach on the host: `closed`, the daemon's own listeners, never; `published`,
     /// ports that lead into sandboxes, only by a rule that names the sandbox.

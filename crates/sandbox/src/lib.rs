@@ -56,8 +56,8 @@ pub use name::{
     VolumeName,
 };
 pub use network::{
-    DnsName, NetworkEvent, NetworkEventKind, NetworkLimits, NetworkPlan, NetworkSpec, Policy, Preset,
-    PublishedPort, plan_network,
+    DnsName, NetworkEvent, NetworkEventKind, NetworkLimits, NetworkPlan, NetworkReport, NetworkSpec,
+    NetworkTraffic, Policy, Preset, PublishedPort, plan_network,
 };
 pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,

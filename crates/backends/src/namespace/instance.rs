@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use guest_protocol::{Request, Response};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandbox::{
-    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, NetworkHeld, NetworkPlan, Next,
-    SandboxId, SandboxPlan, Usage,
+    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, NetworkHeld, NetworkPlan,
+    NetworkTraffic, Next, SandboxId, SandboxPlan, Usage,
 };
 use tokio::{io::unix::AsyncFd, task::AbortHandle};
 
@@ -157,6 +157,14 @@ pub(crate) fn clean(host: &Host, id: &SandboxId) {
     }
 }
 
+impl NamespaceInstance {
+    /// Where an edge serves its network.
+    fn traffic(&self) -> Option<NetworkTraffic> {
+        let edge = self.host.edge.get().filter(|_| self.isolation.has_edge())?;
+        Some(edge.traffic(&self.id))
+    }
+}
+
 #[async_trait]
 impl Instance for NamespaceInstance {
     fn isolation(&self) -> &Isolation {
@@ -201,6 +209,7 @@ impl Instance for NamespaceInstance {
             pids: found.pids,
             disk_bytes: accounting::used(&self.host, &self.id).await?,
             oom_kills: found.oom_kills,
+            network: self.traffic(),
         };
         if usage.memory_bytes.is_none() || usage.pids.is_none() || usage.cpu_micros.is_none() {
             self.ask_guest(&mut usage).await;

@@ -3,9 +3,11 @@
 //! The policy is a part of the record. The driver writes a changed one there before the back end holds it, so a daemon
 //! that dies in between comes back with the new policy, never with a wider one than recorded.
 
+mod denials;
 mod log;
 mod watch;
 
+use jiff::Timestamp;
 use sandbox::{
     Capability, Error, Isolation, NetworkSpec, Policy, Preset, Result,
     network::{Rule, RuleAction},
@@ -13,8 +15,11 @@ use sandbox::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use self::log::NetworkLogEntry;
-pub(crate) use self::{log::NetworkLog, watch::watch};
+pub(crate) use self::{denials::CaughtUp, log::NetworkLog, watch::watch};
+pub use self::{
+    denials::{NetworkDenials, NetworkReach},
+    log::NetworkLogEntry,
+};
 use crate::{
     Engine, Principal, SandboxRef, core::Core, driver::Command, error, lifecycle::ask, shared::Shared,
 };
@@ -142,6 +147,19 @@ impl Engine {
     /// Closes listeners of the daemon to all sandboxes, whatever their policies say.
     pub fn close_to_sandboxes(&self, listeners: Vec<std::net::SocketAddr>) {
         self.core().own_listeners.send_replace(listeners);
+    }
+
+    /// What the sandbox reaches, and what of its traffic was denied since then.
+    #[crate::boxed]
+    pub async fn network_denials(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        since: Timestamp,
+    ) -> Result<NetworkDenials> {
+        let core = self.core();
+        let shared = core.find_to_look(who, which).await?;
+        Ok(NetworkDenials::since(core, &shared, since).await)
     }
 
     /// What was decided about the sandbox's traffic, oldest first: from entry number `from` on, or the last `limit`.

@@ -1,8 +1,15 @@
 //! What sandboxes reach, with a daemon in a network namespace of its own: every address is that machine's, and there is no
 //! way out.
 
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    process::Stdio,
+};
+
+use serde_json::{Value, json};
+
 use crate::{
-    harness::{Daemon, is_root},
+    harness::{Daemon, is_root, until},
     packages::Index,
 };
 
@@ -82,4 +89,56 @@ fn without_a_network_there_are_no_packages_either() {
         daemon.ok(["network", name, "--preset", "packages"]);
         assert!(reaches(name), "{name}");
     }
+}
+
+/// The answers to calls of MCP tools, over stdio.
+fn call(daemon: &Daemon, calls: &[(&str, Value)]) -> Vec<Value> {
+    let mut mcp = daemon.command(["mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = mcp.stdin.take().unwrap();
+    let mut answers = BufReader::new(mcp.stdout.take().unwrap())
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let mut ask = |id: usize, method: &str, params: Value| {
+        writeln!(stdin, "{}", json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+            .unwrap();
+        answers.find(|answer| answer["id"] == id).unwrap()["result"].take()
+    };
+    let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    ask(0, "initialize", hello);
+    let told = calls.iter().enumerate().map(|(at, (tool, arguments))| {
+        ask(at + 1, "tools/call", json!({ "name": tool, "arguments": arguments }))["structuredContent"].take()
+    });
+    let told = told.collect();
+    drop(stdin);
+    mcp.wait().unwrap();
+    told
+}
+
+#[test]
+fn a_model_reads_what_was_denied_and_traffic_is_counted() {
+    let Some(daemon) = daemon("") else { return };
+    daemon.create("box", &["--network", "none", "--allow", &format!("{PUBLIC}:8000")]);
+    let run = |host: &str| {
+        let command = format!("wget -qO- -T 20 http://{host}:8000/ || true");
+        ("sandbox_shell", json!({ "name": "box", "command": command }))
+    };
+    let told = call(&daemon, &[run("93.184.216.99"), run(PUBLIC), run("nowhere.example")]);
+    let warnings = |at: usize| told[at]["warnings"][0].as_str().unwrap_or_default();
+    assert!(warnings(0).contains("the preset `none` reaches nothing"), "{told:?}");
+    let next = json!({ "name": "box", "allow": ["93.184.216.99:8000"] });
+    assert!(warnings(0).contains(&format!("sandbox_network {next}")), "{told:?}");
+    assert_eq!(
+        (&told[1]["warnings"], &told[1]["data"]["stdout"]),
+        (&Value::Null, &json!(PUBLIC)),
+        "{told:?}"
+    );
+    assert!(warnings(2).contains("nowhere.example was not reached"), "{told:?}");
+    let counted = || daemon.json(["stats", "box", "--json"])[0]["network"].clone();
+    until("the traffic is counted", || counted()["connections"] == 1);
+    let network = counted();
+    assert!(
+        network["receivedBytes"].as_u64() > Some(100) && network["sentBytes"].as_u64() > Some(50),
+        "{network}"
+    );
+    assert!(network["denied"].as_u64() >= Some(1), "{network}");
 }
