@@ -45,6 +45,8 @@ pub enum ClientError {
 pub enum Told {
     Events(Vec<NetworkEvent>),
     Counters(Vec<(SandboxId, Counters)>),
+    /// Everything from before [`Client::tell`] was called with this number has been told.
+    CaughtUp(u64),
     /// So many reports were dropped before this one, because nobody read them.
     Lost(u64),
 }
@@ -114,6 +116,11 @@ impl Client {
         self.order(Order::Around(Box::new(around.clone())), &[]).await
     }
 
+    /// Has everything told that happened so far.
+    pub async fn tell(&self, number: u64) -> Result<(), ClientError> {
+        self.order(Order::Tell { number }, &[]).await
+    }
+
     async fn order(&self, order: Order, descriptors: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
@@ -161,6 +168,7 @@ async fn read(control: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<Waiting>>, tell
             }
             Ok((Report::Events(events), _)) => Told::Events(events),
             Ok((Report::Counters(counters), _)) => Told::Counters(counters),
+            Ok((Report::CaughtUp(number), _)) => Told::CaughtUp(number),
             Err(error) => {
                 if error.kind() != io::ErrorKind::UnexpectedEof {
                     tracing::warn!(%error, "the edge said something that could not be read");

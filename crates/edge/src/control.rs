@@ -56,6 +56,10 @@ pub(crate) enum Order {
         sandbox: SandboxId,
     },
     Around(Box<Around>),
+    /// Reports what has happened so far, and then [`Report::CaughtUp`].
+    Tell {
+        number: u64,
+    },
 }
 
 /// What the edge cannot find out by itself.
@@ -77,6 +81,7 @@ pub(crate) enum Report {
     Failed { number: u64, why: String },
     Events(Vec<NetworkEvent>),
     Counters(Vec<(SandboxId, Counters)>),
+    CaughtUp(u64),
 }
 
 /// Sends a message. `WouldBlock` if there is no room.

@@ -10,11 +10,11 @@ use std::{
     time::Instant,
 };
 
+pub use sandbox::network::NetworkTraffic as Counters;
 use sandbox::{
     SandboxId,
     network::{DnsName, NetworkEvent, NetworkEventKind, Protocol},
 };
-use serde::{Deserialize, Serialize};
 
 use crate::limits::Rate;
 
@@ -98,19 +98,6 @@ impl Events {
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// How much a sandbox did since it was added.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Counters {
-    pub connections: u64,
-    pub denied: u64,
-    pub failed: u64,
-    pub questions: u64,
-    pub datagrams: u64,
-    pub sent_bytes: u64,
-    pub received_bytes: u64,
 }
 
 /// [`Counters`] while they are counted.

@@ -157,6 +157,11 @@ impl Edge {
                     self.unsent.extend(served.sandbox.events.take(Instant::now()));
                 }
             }
+            Order::Tell { number } => {
+                self.report()?;
+                self.report_counters()?;
+                self.try_send(&Report::CaughtUp(number))?;
+            }
             Order::Around(around) => {
                 self.around = *around;
                 self.look_around();
@@ -223,7 +228,7 @@ impl Edge {
             }
             for (id, counters) in some {
                 if let Some(served) = self.sandboxes.get_mut(id) {
-                    served.reported = counters.clone();
+                    served.reported = *counters;
                 }
             }
         }

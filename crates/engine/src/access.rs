@@ -1,7 +1,9 @@
 //! Access rules. Front ends authenticate; only this file refuses.
 
+use std::sync::Arc;
+
 use images::Reach;
-use sandbox::{ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, Result, SandboxId};
+use sandbox::{ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, Policy, Result, SandboxId};
 
 use crate::events::Subject;
 
@@ -15,6 +17,8 @@ pub struct Principal {
     pub key: Option<KeyId>,
     pub access: Access,
     pub quota: Quota,
+    /// What its sandboxes reach at most, beside the operator's own ceiling.
+    pub network: Option<Arc<Policy>>,
     /// Runs the daemon, and is the only one to manage its keys.
     pub is_owner: bool,
 }
@@ -63,7 +67,7 @@ impl Principal {
 
     fn without_key(name: String, scope: Scope) -> Self {
         let (access, quota) = (Access::ReadWrite, Quota::default());
-        Self { name, scope, key: None, access, quota, is_owner: false }
+        Self { name, scope, key: None, access, quota, network: None, is_owner: false }
     }
 
     pub(crate) fn of_key(key: &KeyView) -> Self {
@@ -73,6 +77,7 @@ impl Principal {
             key: Some(key.id.clone()),
             access: if key.read_only { Access::ReadOnly } else { Access::ReadWrite },
             quota: Quota { sandboxes: key.max_sandboxes, memory: key.max_memory },
+            network: key.network.clone().map(Arc::new),
             is_owner: false,
         }
     }

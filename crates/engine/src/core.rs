@@ -27,6 +27,7 @@ use crate::{
     images::ImageStore,
     keys::Keys,
     links::LinkSecret,
+    network::CaughtUp,
     packages::Jobs,
     recover::Recovery,
     reference::Which,
@@ -61,6 +62,7 @@ pub(crate) struct Core {
     pub(crate) requests: Turns<(Namespace, RequestId)>,
     /// Listeners of the daemon itself, which no sandbox may reach. Changes of published ports are told here too.
     pub(crate) own_listeners: watch::Sender<Vec<SocketAddr>>,
+    pub(crate) caught_up: CaughtUp,
     registry: Mutex<Registry>,
     /// Records that could not be read when the engine opened.
     corrupt: Mutex<Vec<CorruptRow>>,
@@ -197,6 +199,7 @@ impl Core {
             replacing: Turns::default(),
             requests: Turns::default(),
             own_listeners: watch::Sender::default(),
+            caught_up: CaughtUp::default(),
             registry: Mutex::default(),
             corrupt: Mutex::new(corrupt),
             recovery,

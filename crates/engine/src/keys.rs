@@ -179,6 +179,7 @@ impl Engine {
             max_sandboxes: spec.max_sandboxes,
             max_memory: spec.max_memory,
             read_only: spec.read_only,
+            network: spec.network,
         };
         let secret = secret::make(&key, spec.format)?;
         let record = KeyRecord { key: key.clone(), hash: secret::hash(&secret) };

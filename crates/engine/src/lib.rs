@@ -94,7 +94,7 @@ pub use crate::{
     keys::NewKey,
     lifecycle::Force,
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
-    network::{NetworkChange, NetworkLogEntry, NetworkPatch, NetworkView},
+    network::{NetworkChange, NetworkDenials, NetworkLogEntry, NetworkPatch, NetworkReach, NetworkView},
     packages::{PACKAGES_PORT, PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
     patches::{CreateRequest, PatchSource},
     recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},

@@ -243,6 +243,7 @@ fn holder(asker: Principal, namespace: Namespace, id: &SandboxId, target: &LinkT
         key: asker.key,
         access,
         quota: Quota::default(),
+        network: asker.network,
         is_owner: false,
     }
 }

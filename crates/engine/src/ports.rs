@@ -389,6 +389,7 @@ impl Engine {
                 key: None,
                 access: Access::ReadWrite,
                 quota: Quota::default(),
+                network: None,
                 is_owner: false,
             },
             sandbox: id,

@@ -85,6 +85,7 @@ mod tests {
             max_sandboxes: None,
             max_memory: None,
             read_only: false,
+            network: None,
         }
     }
 

@@ -13,8 +13,8 @@ use tokio::{
 };
 
 use crate::{
-    Authority, ByteSize, DiffQuery, DiffReport, DnsName, Error, HeldSecrets, Isolation, NetworkEvent,
-    NetworkPlan, Next, PublishedPort, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, Usage,
+    Authority, ByteSize, DiffQuery, DiffReport, DnsName, Error, HeldSecrets, Isolation, NetworkPlan,
+    NetworkReport, Next, PublishedPort, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, Usage,
     VolumeId, VolumeKind, VolumeStorage,
 };
 
@@ -309,7 +309,10 @@ pub enum NetworkHeld {
 /// What holds the network policies of all instances of a back end.
 pub trait BackendNetwork: Send + Sync {
     /// Decisions as they are made. A reader that falls behind misses some.
-    fn events(&self) -> broadcast::Receiver<NetworkEvent>;
+    fn reports(&self) -> broadcast::Receiver<NetworkReport>;
+
+    /// Has everything told that happened so far, and then [`NetworkReport::CaughtUp`] with this number.
+    fn catch_up(&self, number: u64);
 
     /// Replaces what sandboxes must not reach on the host: `closed`, the daemon's own listeners, never; `published`,
     /// ports that lead into sandboxes, only by a rule that names the sandbox.

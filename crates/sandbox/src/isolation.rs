@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::BackendKind;
 
+/// The first word of [`Isolation::network`] where an edge serves it.
+pub const EDGE_NETWORK: &str = "edge";
+
 /// The walls that one sandbox got, stated by the back end that built them; kept with its record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -29,7 +32,7 @@ pub struct Isolation {
     pub no_new_privileges: bool,
     /// Name of the syscall filter, if there is one.
     pub seccomp: Option<String>,
-    /// `none`: loopback only.
+    /// `none`: loopback only. `packages`: package indexes, through the daemon. `edge (tproxy)`: by its network policy.
     pub network: String,
     /// `v1`, `v2`, `hybrid` or `none`.
     pub cgroups: String,
@@ -37,6 +40,13 @@ pub struct Isolation {
     /// What an operator should know, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+impl Isolation {
+    /// Whether it has a network that an edge serves.
+    pub fn has_edge(&self) -> bool {
+        self.network.starts_with(EDGE_NETWORK)
+    }
 }
 
 /// The kind of walls, by the kernel that the workload talks to. The other fields describe them as far as they apply.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteSize, Error, KeyId, KeyLabel, Namespace, Result};
+use crate::{ByteSize, Error, KeyId, KeyLabel, Namespace, Policy, Result, network::MAX_RULES};
 
 /// The shortest life of a key; anything shorter is a mistake.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
@@ -36,6 +36,8 @@ pub struct KeySpec {
     pub max_memory: Option<ByteSize>,
     /// The key may read but not change anything.
     pub read_only: bool,
+    /// What sandboxes of its callers reach at most, beside the operator's own ceiling.
+    pub network: Option<Policy>,
     pub format: KeyFormat,
 }
 
@@ -49,6 +51,14 @@ impl KeySpec {
         if let Some(memory) = self.max_memory.filter(|memory| *memory > MAX_MEMORY) {
             return Err(Error::invalid(format!("{memory} of memory are more than the most, {MAX_MEMORY}"))
                 .with_hint("Leave the memory out for a key without a bound."));
+        }
+        if let Some(n_rules) = self.network.as_ref().map(|network| network.rules.len())
+            && n_rules > MAX_RULES
+        {
+            return Err(Error::invalid(format!(
+                "network: there are {n_rules} rules; the limit is {MAX_RULES}"
+            ))
+            .with_hint("Use wildcards and ranges in place of many rules."));
         }
         Ok(self.label.as_deref().map(str::parse).transpose()?)
     }
@@ -79,6 +89,9 @@ pub struct KeyView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_memory: Option<ByteSize>,
     pub read_only: bool,
+    /// What sandboxes of its callers reach at most, beside the operator's own ceiling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Policy>,
 }
 
 impl KeyView {
@@ -110,6 +123,9 @@ mod tests {
         assert!(KeySpec { expires_in, ..KeySpec::default() }.check().is_err());
         let max_memory = Some(ByteSize(u64::MAX));
         assert!(KeySpec { max_memory, ..KeySpec::default() }.check().is_err());
+        let rules = vec!["a.example".parse().unwrap(); MAX_RULES + 1];
+        let network = Some(Policy { rules, ..Policy::default() });
+        assert!(KeySpec { network, ..KeySpec::default() }.check().is_err());
         assert!(KeySpec::default().check().unwrap().is_none());
     }
 }

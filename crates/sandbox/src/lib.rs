@@ -47,7 +47,7 @@ pub use exec::{
 };
 pub use file::{FileEntry, FileKind, WriteMode};
 pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, SnapshotId, VolumeId};
-pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement, Walls};
+pub use isolation::{EDGE_NETWORK, Enforcement, Isolation, LimitKind, LimitStatement, Walls};
 pub use key::{KeyFormat, KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
 pub use mount::{FileIdentity, MAX_MOUNTS, MountOrigin, MountPlan, MountSource, MountSpec, check_guest_path};
@@ -56,8 +56,8 @@ pub use name::{
     VolumeName,
 };
 pub use network::{
-    DnsName, NetworkEvent, NetworkEventKind, NetworkLimits, NetworkPlan, NetworkSpec, Policy, Preset,
-    PublishedPort, plan_network,
+    DnsName, NetworkEvent, NetworkEventKind, NetworkLimits, NetworkPlan, NetworkReport, NetworkSpec,
+    NetworkTraffic, Policy, Preset, PublishedPort, plan_network,
 };
 pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::NetworkTraffic;
+
 /// What a sandbox uses now. Absent: this back end cannot tell on this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -15,6 +17,9 @@ pub struct Usage {
     pub disk_bytes: Option<u64>,
     /// How often the kernel killed a process for lack of memory.
     pub oom_kills: Option<u64>,
+    /// Where an edge serves the sandbox's network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkTraffic>,
 }
 
 /// One process inside, as the guest sees it.

@@ -34,6 +34,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0009_exec_ends.sql"),
     include_str!("../migrations/0010_ports.sql"),
     include_str!("../migrations/0011_secrets.sql"),
+    include_str!("../migrations/0012_key_networks.sql"),
 ];
 /// The first version of the tables with a mark of the home.
 const MARKED_SINCE: i64 = 8;

@@ -7,12 +7,12 @@ use sandbox::{KeyId, KeyLabel, KeyView, Namespace};
 use crate::{
     KeyRecord, StoreError,
     database::Database,
-    row::{Columns, Reason, time},
+    row::{Columns, Reason, json, time},
 };
 
-const INSERT: &str = "INSERT INTO keys (id, label, hash, namespace, max_sandboxes, max_memory, read_only, created_at, \
-     expires_at, revoked_at, last_used_at) VALUES (:id, :label, :hash, :namespace, :max_sandboxes, :max_memory, \
-     :read_only, :created_at, :expires_at, :revoked_at, :last_used_at)";
+const INSERT: &str = "INSERT INTO keys (id, label, hash, namespace, max_sandboxes, max_memory, read_only, network, \
+     created_at, expires_at, revoked_at, last_used_at) VALUES (:id, :label, :hash, :namespace, :max_sandboxes, :max_memory, \
+     :read_only, :network, :created_at, :expires_at, :revoked_at, :last_used_at)";
 
 pub(crate) fn insert(database: &Database, record: &KeyRecord) -> Result<(), StoreError> {
     let KeyRecord { key, hash } = record;
@@ -25,6 +25,7 @@ pub(crate) fn insert(database: &Database, record: &KeyRecord) -> Result<(), Stor
             ":max_sandboxes": key.max_sandboxes,
             ":max_memory": key.max_memory.map(|memory| i64::try_from(memory.bytes()).unwrap_or(i64::MAX)),
             ":read_only": key.read_only,
+            ":network": key.network.as_ref().map(json).transpose()?,
             ":created_at": time(key.created_at),
             ":expires_at": key.expires_at.map(time),
             ":revoked_at": key.revoked_at.map(time),
@@ -111,6 +112,7 @@ fn read(row: &Row<'_>) -> Result<KeyRecord, Reason> {
         max_sandboxes: columns.number("max_sandboxes")?,
         max_memory: columns.number("max_memory")?.map(sandbox::ByteSize),
         read_only: columns.number::<i64>("read_only")? != Some(0),
+        network: columns.maybe_json("network")?,
     };
     let hash = row.get("hash").map_err(|error| format!("hash: {error}"))?;
     Ok(KeyRecord { key, hash })

@@ -31,6 +31,10 @@ fn key(seed: u8, label: Option<&str>) -> KeyRecord {
         max_sandboxes: Some(u32::MAX),
         max_memory: Some(ByteSize(i64::MAX as u64)),
         read_only: true,
+        network: Some(sandbox::Policy {
+            preset: sandbox::Preset::Public,
+            rules: vec!["deny *.corp.example".parse().unwrap()],
+        }),
     };
     KeyRecord { key, hash: [seed; 32] }
 }
@@ -74,6 +78,7 @@ async fn keys_read_back_as_they_were_written_even_after_a_restart() {
         max_sandboxes: None,
         max_memory: None,
         read_only: false,
+        network: None,
         ..second.key
     };
     let second = KeyRecord { key: bare, hash: second.hash };

@@ -16,7 +16,7 @@ use std::{
 };
 
 use edge::{Around, Client, ClientError, Told, UpstreamProxy};
-use sandbox::{HeldSecrets, NetworkEvent, NetworkPlan, PublishedPort, SandboxId};
+use sandbox::{HeldSecrets, NetworkPlan, NetworkReport, NetworkTraffic, PublishedPort, SandboxId};
 use tokio::sync::{Notify, broadcast};
 
 use super::network;
@@ -55,7 +55,7 @@ pub(crate) struct Edge(Arc<Shared>);
 struct Shared {
     starter: EdgeStarter,
     proxy: Option<HostProxy>,
-    events: broadcast::Sender<NetworkEvent>,
+    reports: broadcast::Sender<NetworkReport>,
     state: Mutex<State>,
     /// Sandboxes, policies or surroundings changed.
     changed: Notify,
@@ -70,6 +70,14 @@ struct State {
     secrets: BTreeMap<SandboxId, HeldSecrets>,
     closed: Vec<SocketAddr>,
     published: BTreeMap<u16, PublishedPort>,
+    traffic: BTreeMap<SandboxId, Counted>,
+}
+
+/// What went over a sandbox's network: by edges of before, and by this one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    before: NetworkTraffic,
+    now: NetworkTraffic,
 }
 
 /// A sandbox with a network.
@@ -81,12 +89,33 @@ struct Served {
 
 impl Edge {
     pub(crate) fn new(starter: EdgeStarter, proxy: Option<HostProxy>) -> Self {
-        let events = broadcast::Sender::new(MAX_EVENTS);
-        Self(Arc::new(Shared { starter, proxy, events, state: Mutex::default(), changed: Notify::new() }))
+        let reports = broadcast::Sender::new(MAX_EVENTS);
+        Self(Arc::new(Shared { starter, proxy, reports, state: Mutex::default(), changed: Notify::new() }))
     }
 
-    pub(crate) fn events(&self) -> broadcast::Receiver<NetworkEvent> {
-        self.0.events.subscribe()
+    pub(crate) fn reports(&self) -> broadcast::Receiver<NetworkReport> {
+        self.0.reports.subscribe()
+    }
+
+    pub(crate) fn catch_up(&self, number: u64) {
+        let client = self.0.state().client.clone();
+        let shared = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let told = match client {
+                Some(client) => client.tell(number).await.is_ok(),
+                None => false,
+            };
+            if !told {
+                // Nobody serves, so nothing happens. Nobody may be listening.
+                drop(shared.reports.send(NetworkReport::CaughtUp(number)));
+            }
+        });
+    }
+
+    /// What went over the network of a sandbox; at most a second old.
+    pub(crate) fn traffic(&self, id: &SandboxId) -> NetworkTraffic {
+        let counted = self.0.state().traffic.get(id).copied().unwrap_or_default();
+        counted.before + counted.now
     }
 
     pub(crate) fn surround(&self, closed: Vec<SocketAddr>, published: BTreeMap<u16, PublishedPort>) {
@@ -140,6 +169,7 @@ impl Edge {
     /// Ends everything of a sandbox on the network.
     pub(crate) fn forget(&self, id: &SandboxId) {
         let mut state = self.0.state();
+        state.traffic.remove(id);
         if state.served.remove(id).is_none() {
             return;
         }
@@ -247,6 +277,9 @@ async fn serve_by(shared: &Arc<Shared>, control: OwnedFd) -> io::Result<()> {
     let all: Vec<_> = {
         let mut state = shared.state();
         state.client = Some(Arc::clone(&client));
+        for counted in state.traffic.values_mut() {
+            *counted = Counted { before: counted.before + counted.now, now: NetworkTraffic::default() };
+        }
         state.served.keys().cloned().collect()
     };
     for id in all {
@@ -257,7 +290,7 @@ async fn serve_by(shared: &Arc<Shared>, control: OwnedFd) -> io::Result<()> {
     loop {
         tokio::select! {
             report = told.recv() => match report {
-                Some(report) => pass_on(&shared.events, report),
+                Some(report) => pass_on(shared, report),
                 None => break,
             },
             () = shared.changed.notified() => {}
@@ -271,15 +304,20 @@ async fn serve_by(shared: &Arc<Shared>, control: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn pass_on(events: &broadcast::Sender<NetworkEvent>, told: Told) {
+fn pass_on(shared: &Shared, told: Told) {
+    // Nobody may be listening.
+    let send = |report| drop(shared.reports.send(report));
     match told {
-        Told::Events(reported) => {
-            for event in reported {
-                // Nobody may be listening.
-                drop(events.send(event));
+        Told::Events(reported) => reported.into_iter().map(NetworkReport::Event).for_each(send),
+        Told::CaughtUp(number) => send(NetworkReport::CaughtUp(number)),
+        Told::Counters(counted) => {
+            let mut state = shared.state();
+            for (id, now) in counted {
+                if state.served.contains_key(&id) {
+                    state.traffic.entry(id).or_default().now = now;
+                }
             }
         }
-        Told::Counters(_) => {}
         Told::Lost(n) => tracing::warn!("{n} reports of the edge were lost"),
     }
 }

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use guest_protocol::{Request, Response};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandbox::{
-    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, NetworkHeld, NetworkPlan, Next,
-    SandboxId, SandboxPlan, Usage,
+    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, NetworkHeld, NetworkPlan,
+    NetworkTraffic, Next, SandboxId, SandboxPlan, Usage,
 };
 use tokio::{io::unix::AsyncFd, task::AbortHandle};
 
@@ -21,7 +21,7 @@ use super::{
     accounting::{self, Quota},
     error, hello,
     ids::IdLease,
-    network, orphans, record, socket,
+    orphans, record, socket,
     sweep::END_TIME,
     watched,
 };
@@ -94,7 +94,7 @@ impl NamespaceInstance {
     /// Lets the edge serve its network, if it has one.
     pub(crate) fn serve_network(&self, plan: &NetworkPlan) {
         if let Some(edge) = self.host.edge.get()
-            && self.isolation.network.starts_with(network::EDGE)
+            && self.isolation.has_edge()
         {
             edge.serve(&self.id, plan, self.host.directories.place(&self.id).socket());
         }
@@ -157,6 +157,14 @@ pub(crate) fn clean(host: &Host, id: &SandboxId) {
     }
 }
 
+impl NamespaceInstance {
+    /// Where an edge serves its network.
+    fn traffic(&self) -> Option<NetworkTraffic> {
+        let edge = self.host.edge.get().filter(|_| self.isolation.has_edge())?;
+        Some(edge.traffic(&self.id))
+    }
+}
+
 #[async_trait]
 impl Instance for NamespaceInstance {
     fn isolation(&self) -> &Isolation {
@@ -201,6 +209,7 @@ impl Instance for NamespaceInstance {
             pids: found.pids,
             disk_bytes: accounting::used(&self.host, &self.id).await?,
             oom_kills: found.oom_kills,
+            network: self.traffic(),
         };
         if usage.memory_bytes.is_none() || usage.pids.is_none() || usage.cpu_micros.is_none() {
             self.ask_guest(&mut usage).await;
@@ -209,7 +218,7 @@ impl Instance for NamespaceInstance {
     }
 
     async fn hold_network(&self, plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
-        if !self.isolation.network.starts_with(network::EDGE) {
+        if !self.isolation.has_edge() {
             let is_met = !plan.needs_edge();
             return Ok(if is_met { NetworkHeld::Now } else { NetworkHeld::FromNextStart });
         }

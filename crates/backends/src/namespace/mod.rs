@@ -41,7 +41,7 @@ use jail::{Reply, Request, cgroup::Cgroups};
 use sandbox::{
     Authority, Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots,
     BackendVolumes, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, DnsName, HeldSecrets, Holding,
-    Instance, MountOrigin, MountPlan, NetworkEvent, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan,
+    Instance, MountOrigin, MountPlan, NetworkReport, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan,
     SnapshotId, TreeCopy, TreeFacts, VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
 };
 use tokio::{io::Interest, sync::broadcast};
@@ -493,8 +493,12 @@ impl Backend for NamespaceBackend {
 }
 
 impl BackendNetwork for Edge {
-    fn events(&self) -> broadcast::Receiver<NetworkEvent> {
-        self.events()
+    fn reports(&self) -> broadcast::Receiver<NetworkReport> {
+        self.reports()
+    }
+
+    fn catch_up(&self, number: u64) {
+        self.catch_up(number);
     }
 
     fn surround(&self, closed: Vec<SocketAddr>, published: BTreeMap<u16, PublishedPort>) {

@@ -24,8 +24,7 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Most descriptors taken with one read; the kernel closes others.
 const MAX_DESCRIPTORS: usize = 8;
 
-/// How the words for a network that an edge serves begin.
-pub(crate) const EDGE: &str = "edge";
+/// Begins with [`sandbox::EDGE_NETWORK`].
 const EDGE_BY_TPROXY: &str = "edge (tproxy)";
 
 /// The end of a sandbox's network inside; `None` if its plan needs none.

@@ -78,6 +78,7 @@ impl Instance for OciInstance {
                 pids,
                 disk_bytes: Some(guest_process::disk_usage(&host.files(&id))),
                 oom_kills: found.oom_kills,
+                network: None,
             }
         };
         tokio::task::spawn_blocking(measure).await.map_err(error::from_join)

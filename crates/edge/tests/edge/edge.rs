@@ -54,8 +54,8 @@ impl Edge {
                 while let Some(tell) = tells.recv().await {
                     match tell {
                         Told::Events(events) => told.lock().unwrap().extend(events),
-                        Told::Counters(all) => *counters.lock().unwrap() = all[0].1.clone(),
-                        Told::Lost(_) => {}
+                        Told::Counters(all) => *counters.lock().unwrap() = all[0].1,
+                        Told::CaughtUp(_) | Told::Lost(_) => {}
                     }
                 }
             });
@@ -108,7 +108,7 @@ impl Edge {
     pub(crate) fn counters(&self, are_they: impl Fn(&Counters) -> bool) -> Counters {
         let start = Instant::now();
         loop {
-            let counters = self.counters.lock().unwrap().clone();
+            let counters = *self.counters.lock().unwrap();
             if are_they(&counters) {
                 return counters;
             }

@@ -20,8 +20,8 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use sandbox::{
-    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, ExposedPort, Instance, Lifetime, NetworkHeld,
-    Next, OnExpiry, Policy, Result, SandboxName, SandboxState, SnapshotId, check_labels,
+    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, ExposedPort, Instance, Lifetime, Next,
+    OnExpiry, Policy, Result, SandboxName, SandboxState, SnapshotId, check_labels,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
@@ -125,7 +125,7 @@ pub(crate) enum Command {
         change: Box<NetworkChange>,
         /// Of the caller.
         ceilings: Vec<Policy>,
-        reply: Reply<NetworkHeld>,
+        reply: Reply<()>,
     },
     /// Its secrets changed.
     HoldSecrets {
@@ -476,7 +476,7 @@ impl Driver {
     }
 
     /// The record first; then the instance holds it, if there is one.
-    async fn change_network(&mut self, change: &NetworkChange, ceilings: &[Policy]) -> Result<NetworkHeld> {
+    async fn change_network(&mut self, change: &NetworkChange, ceilings: &[Policy]) -> Result<()> {
         let (spec, plan) = network::decide(&self.core, &self.record, change, ceilings)?;
         let before = self.record.clone();
         (self.record.spec.network, self.record.plan.network) = (spec, plan);
@@ -485,9 +485,9 @@ impl Driver {
             return Err(error);
         }
         self.publish();
-        let Some(life) = &self.life else { return Ok(NetworkHeld::FromNextStart) };
+        let Some(life) = &self.life else { return Ok(()) };
         let held = life.instance.hold_network(&self.record.plan.network).await;
-        held.map_err(|error| error::from_backend(error, &self.shared.label()))
+        held.map(drop).map_err(|error| error::from_backend(error, &self.shared.label()))
     }
 
     /// The requested name stays in the spec until a final rename, so that its own name is known.
@@ -705,9 +705,9 @@ impl Command {
             | Self::Expose { reply, .. }
             | Self::Withdraw { reply, .. }
             | Self::HoldSecrets { reply }
+            | Self::ChangeNetwork { reply, .. }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
-            Self::ChangeNetwork { reply, .. } => refuse(reply, error),
             Self::Capture { reply, .. } => refuse(reply, error),
             Self::EndDrain { .. } => {}
         }

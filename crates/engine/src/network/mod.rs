@@ -3,18 +3,23 @@
 //! The policy is a part of the record. The driver writes a changed one there before the back end holds it, so a daemon
 //! that dies in between comes back with the new policy, never with a wider one than recorded.
 
+mod denials;
 mod log;
 mod watch;
 
+use jiff::Timestamp;
 use sandbox::{
-    Capability, Error, NetworkHeld, NetworkSpec, Policy, Preset, Result,
+    Capability, Error, Isolation, NetworkSpec, Policy, Preset, Result,
     network::{Rule, RuleAction, RuleSpec},
     plan_network,
 };
 use serde::{Deserialize, Serialize};
 
-pub use self::log::NetworkLogEntry;
-pub(crate) use self::{log::NetworkLog, watch::watch};
+pub(crate) use self::{denials::CaughtUp, log::NetworkLog, watch::watch};
+pub use self::{
+    denials::{NetworkDenials, NetworkReach},
+    log::NetworkLogEntry,
+};
 use crate::{
     Engine, Principal, SandboxRef, core::Core, driver::Command, error, lifecycle::ask, shared::Shared,
 };
@@ -143,14 +148,26 @@ impl Engine {
         let shared = self.core().find_to_change(who, which).await?;
         let ceilings = ceilings(self.core(), who);
         let change = Box::new(change);
-        let held = ask(&shared, |reply| Command::ChangeNetwork { change, ceilings, reply }).await?;
-        let is_pending = held == NetworkHeld::FromNextStart && shared.status.borrow().life.is_some();
-        Ok(NetworkView { is_pending, ..shared.network_view() })
+        ask(&shared, |reply| Command::ChangeNetwork { change, ceilings, reply }).await?;
+        Ok(shared.network_view())
     }
 
     /// Closes listeners of the daemon to all sandboxes, whatever their policies say.
     pub fn close_to_sandboxes(&self, listeners: Vec<std::net::SocketAddr>) {
         self.core().own_listeners.send_replace(listeners);
+    }
+
+    /// What the sandbox reaches, and what of its traffic was denied since then.
+    #[crate::boxed]
+    pub async fn network_denials(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        since: Timestamp,
+    ) -> Result<NetworkDenials> {
+        let core = self.core();
+        let shared = core.find_to_look(who, which).await?;
+        Ok(NetworkDenials::since(core, &shared, since).await)
     }
 
     /// What was decided about the sandbox's traffic, oldest first: from entry number `from` on, or the last `limit`.
@@ -168,19 +185,26 @@ impl Engine {
 
 impl Shared {
     fn network_view(&self) -> NetworkView {
-        let record = &self.status.borrow().record;
+        let status = self.status.borrow();
+        let record = &status.record;
+        let has_edge = record.isolation.as_ref().is_some_and(Isolation::has_edge);
         NetworkView {
             policy: record.spec.network.clone(),
             ceilings: record.plan.network.ceilings.iter().map(ToString::to_string).collect(),
             held_by: record.isolation.as_ref().map(|isolation| isolation.network.clone()),
-            is_pending: false,
+            is_pending: status.life.is_some() && record.plan.network.needs_edge() && !has_edge,
         }
     }
 }
 
-/// The most that this caller's sandboxes may reach.
+/// The most that this caller's sandboxes may reach: what the operator set for all, and for the caller's key. They are
+/// recorded with the sandbox, so it stays within them when the key ends.
 pub(crate) fn ceilings(core: &Core, who: &Principal) -> Vec<Policy> {
-    if who.is_owner { Vec::new() } else { vec![core.config.network_ceiling.clone()] }
+    if who.is_owner {
+        return Vec::new();
+    }
+    let of_key = who.network.as_deref().cloned();
+    std::iter::once(core.config.network_ceiling.clone()).chain(of_key).collect()
 }
 
 /// The policy and the plan after a change, for the back end that the sandbox is on.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
-use sandbox::{EventKind, NetworkEvent, NetworkEventKind, PublishedPort, network::Protocol};
+use sandbox::{EventKind, NetworkEvent, NetworkEventKind, NetworkReport, PublishedPort, network::Protocol};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::core::{Core, until};
@@ -11,13 +11,14 @@ use crate::core::{Core, until};
 pub(crate) fn watch(core: &Arc<Core>) {
     for (index, backend) in core.backends.all().iter().enumerate() {
         let Some(network) = backend.network() else { continue };
-        let mut events = network.events();
+        let mut reports = network.reports();
         let (own, closing) = (Arc::clone(core), core.closing.clone());
         core.drivers.spawn(async move {
             let reading = async {
                 loop {
-                    match events.recv().await {
-                        Ok(event) => take_in(&own, event).await,
+                    match reports.recv().await {
+                        Ok(NetworkReport::Event(event)) => take_in(&own, event).await,
+                        Ok(NetworkReport::CaughtUp(number)) => own.caught_up.told(number),
                         Err(RecvError::Lagged(n)) => tracing::warn!("{n} events of the network were missed"),
                         Err(RecvError::Closed) => return,
                     }

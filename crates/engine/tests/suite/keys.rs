@@ -33,6 +33,7 @@ async fn a_key_says_who_its_holder_is_and_how_far_it_may_go() {
         max_sandboxes: Some(3),
         max_memory: Some(ByteSize::gib(2)),
         read_only: true,
+        network: Some(sandbox::Policy::default()),
         format: sandbox::KeyFormat::Warren,
     };
     let made = world.engine.create_key(&world.who, spec).await.unwrap();
@@ -41,6 +42,7 @@ async fn a_key_says_who_its_holder_is_and_how_far_it_may_go() {
     assert_eq!(who.scope, Scope::One("blue".parse().unwrap()));
     assert_eq!((who.key.as_ref(), who.access), (Some(&made.key.id), Access::ReadOnly));
     assert_eq!((who.quota.sandboxes, who.quota.memory), (Some(3), Some(ByteSize::gib(2))));
+    assert_eq!(who.network.as_deref(), Some(&sandbox::Policy::default()));
 
     let open = world.engine.create_key(&world.who, KeySpec::default()).await.unwrap();
     let who = world.engine.authenticate_key(&open.secret).await.unwrap();

@@ -16,6 +16,7 @@ mod keys;
 mod ledger;
 mod lifecycle;
 mod links;
+mod network;
 mod packages;
 mod patches;
 mod ports;

@@ -38,6 +38,7 @@ const LOOKING: &[&str] = &[
     "languages",
     "list",
     "network",
+    "network_denials",
     "network_log",
     "next",
     "open",

@@ -36,6 +36,7 @@ fn spec(request: v1::KeyRequest) -> Result<KeySpec, Error> {
         max_sandboxes: request.max_sandboxes,
         max_memory: request.max_memory,
         read_only: request.read_only,
+        network: request.network,
         format: request.format,
     })
 }

@@ -223,7 +223,9 @@ fn described_shapes_are_the_real_ones() {
     check("ContextView", json!(context));
     let language = engine::LanguageView { name: String::new(), program: String::new(), stateful: true };
     check("LanguageView", json!(language));
-    check("Usage", json!(Usage::default()));
+    let network = Some(sandbox::NetworkTraffic::default());
+    check("Usage", json!(Usage { network, ..Usage::default() }));
+    check("NetworkTraffic", json!(network));
     check("ProcessEntry", json!(process));
 
     let outcomes = document["components"]["schemas"]["ExecOutcome"]["oneOf"].as_array().unwrap();

@@ -36,3 +36,44 @@ pub struct NetworkEvent {
     /// How many alike.
     pub count: u32,
 }
+
+/// What a network tells by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NetworkReport {
+    Event(NetworkEvent),
+    /// Everything from before [`crate::BackendNetwork::catch_up`] was called with this number has been told.
+    CaughtUp(u64),
+}
+
+/// What went over a sandbox's network since it was first served by this daemon.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NetworkTraffic {
+    /// Connections that were allowed and made.
+    pub connections: u64,
+    pub denied: u64,
+    /// Allowed, but nobody answered.
+    pub failed: u64,
+    /// Questions about names.
+    pub questions: u64,
+    /// Over UDP, both ways.
+    pub datagrams: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
+
+impl std::ops::Add for NetworkTraffic {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            connections: self.connections.saturating_add(other.connections),
+            denied: self.denied.saturating_add(other.denied),
+            failed: self.failed.saturating_add(other.failed),
+            questions: self.questions.saturating_add(other.questions),
+            datagrams: self.datagrams.saturating_add(other.datagrams),
+            sent_bytes: self.sent_bytes.saturating_add(other.sent_bytes),
+            received_bytes: self.received_bytes.saturating_add(other.received_bytes),
+        }
+    }
+}

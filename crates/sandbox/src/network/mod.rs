@@ -22,7 +22,7 @@ mod tests;
 
 pub use address::{InvalidNet, IpNet, canonical};
 pub use decide::{Cause, Flow, NameVerdict, PolicyRef, RuleRef, Verdict};
-pub use event::{NetworkEvent, NetworkEventKind};
+pub use event::{NetworkEvent, NetworkEventKind, NetworkReport, NetworkTraffic};
 pub use name::{DnsName, InvalidDnsName, MAX_DNS_NAME_BYTES};
 pub use plan::{MAX_CEILINGS, MAX_NAMESERVERS, MAX_RULES, MAX_RULES_BYTES, plan_network};
 pub use policy::{

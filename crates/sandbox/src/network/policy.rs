@@ -8,7 +8,7 @@ use super::{
     rule::{Rule, RuleAction},
     spec::{Preset, RecordType},
 };
-use crate::{ByteSize, Namespace};
+use crate::{ByteSize, Namespace, object::only_object};
 
 /// TCP connections of one sandbox at the same time: a busy installer has some dozens, a browser some hundreds.
 pub const DEFAULT_CONNECTIONS: u32 = 256;
@@ -36,14 +36,17 @@ pub const DEFAULT_RECORDS: [RecordType; 9] = [
 ];
 
 /// Rules and what is reached without one. The first rule that matches decides; if none does, the preset.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Policy {
     #[serde(default)]
     pub preset: Preset,
+    /// Each begins with `deny`, or is a target to allow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 512)]
     pub rules: Vec<Rule>,
 }
+only_object!(Policy);
 
 /// What was decided: the sandbox's own policy, and those above it. Traffic passes that all of them allow.
 ///

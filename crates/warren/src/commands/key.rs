@@ -5,7 +5,10 @@ use std::{process::ExitCode, time::Duration};
 use clap::Subcommand;
 use frontends::rest::v1;
 use jiff::Timestamp;
-use sandbox::{ByteSize, KeyFormat};
+use sandbox::{
+    ByteSize, KeyFormat, Policy, Preset,
+    network::{Rule, RuleAction},
+};
 use serde::Serialize;
 
 use super::Context;
@@ -43,6 +46,7 @@ enum Verb {
 #[command(after_help = "Examples:
   warren key create --label laptop
   warren key create --label ci --namespace ci --expires 30d --max-sandboxes 10 --max-memory 8g
+  warren key create --label agents --network public --deny '*.corp.example'
   warren key create --label dashboard --all-namespaces --read-only
   warren key create --label sdk --format msb")]
 struct CreateArgs {
@@ -64,6 +68,15 @@ struct CreateArgs {
     /// Allow reading only
     #[arg(long)]
     read_only: bool,
+    /// What its sandboxes reach at most: none, packages, public, public+private or all [default: as configured]
+    #[arg(long, value_name = "PRESET")]
+    network: Option<Preset>,
+    /// Let its sandboxes reach this too, within the configured ceiling; with a preset of `packages` unless one is given
+    #[arg(long, value_name = "RULE")]
+    allow: Vec<String>,
+    /// Never let its sandboxes reach this
+    #[arg(long, value_name = "RULE")]
+    deny: Vec<String>,
     /// How the key looks: wrn_…, or msb_… (a JSON Web Token) for clients of microsandbox
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -121,7 +134,20 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     }
 }
 
+impl CreateArgs {
+    fn network(&self) -> CommandResult<Option<Policy>> {
+        if self.network.is_none() && self.allow.is_empty() && self.deny.is_empty() {
+            return Ok(None);
+        }
+        let denied = self.deny.iter().map(|text| Rule::new(RuleAction::Deny, text));
+        let allowed = self.allow.iter().map(|text| Rule::new(RuleAction::Allow, text));
+        let rules = denied.chain(allowed).collect::<Result<_, _>>()?;
+        Ok(Some(Policy { preset: self.network.unwrap_or_default(), rules }))
+    }
+}
+
 async fn create(context: &Context, args: CreateArgs) -> CommandResult {
+    let network = args.network()?;
     let request = v1::KeyRequest {
         label: args.label,
         // The variable must not contradict the flag.
@@ -131,6 +157,7 @@ async fn create(context: &Context, args: CreateArgs) -> CommandResult {
         max_sandboxes: args.max_sandboxes,
         max_memory: args.max_memory,
         read_only: args.read_only,
+        network,
         format: args.format.into(),
     };
     let made = context.client().await?.create_key(&request).await?;
@@ -147,7 +174,8 @@ async fn create(context: &Context, args: CreateArgs) -> CommandResult {
 fn describe(key: &v1::Key) -> String {
     let label = key.label.as_ref().map(|label| format!(" ({label})")).unwrap_or_default();
     let expires = key.expires_at.map_or_else(String::new, |at| format!(", expires {}", output::until(at)));
-    format!("{}{label}: namespace {}, {}{expires}", key.id, namespace(key), access(key))
+    let network = key.network.as_ref().map_or_else(String::new, |most| format!(", network at most {most}"));
+    format!("{}{label}: namespace {}, {}{network}{expires}", key.id, namespace(key), access(key))
 }
 
 async fn list(context: &Context, args: &ListArgs) -> CommandResult {

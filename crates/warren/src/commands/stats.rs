@@ -117,11 +117,23 @@ fn show(context: &Context, readings: &[Reading], is_watching: bool) -> CommandRe
         // Cursor home, then clear below: the table is drawn over the last one.
         output::line("\u{1b}[H\u{1b}[J")?;
     }
-    let heading = ["NAME", "CPU", "CPU TIME", "MEMORY", "LIMIT", "PEAK", "PIDS", "DISK", "OOM KILLS"];
+    let heading = [
+        "NAME",
+        "CPU",
+        "CPU TIME",
+        "MEMORY",
+        "LIMIT",
+        "PEAK",
+        "PIDS",
+        "DISK",
+        "OOM KILLS",
+        "NET IN",
+        "NET OUT",
+    ];
     output::table(heading, readings.iter().map(row))
 }
 
-fn row(reading: &Reading) -> [String; 9] {
+fn row(reading: &Reading) -> [String; 11] {
     let unknown = || "-".to_owned();
     let size = |value: Option<u64>| value.map_or_else(unknown, output::bytes);
     let count = |value: Option<u64>| value.map_or_else(unknown, |n| n.to_string());
@@ -136,5 +148,7 @@ fn row(reading: &Reading) -> [String; 9] {
         count(usage.pids),
         size(usage.disk_bytes),
         count(usage.oom_kills),
+        size(usage.network.map(|network| network.received_bytes)),
+        size(usage.network.map(|network| network.sent_bytes)),
     ]
 }

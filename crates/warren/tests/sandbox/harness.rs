@@ -25,7 +25,16 @@ pub(crate) struct Daemon {
     own_binary: Option<PathBuf>,
     /// Everything runs as an ordinary user; otherwise as we are.
     is_ordinary: bool,
+    /// A Python program that runs beside the daemon, in a network namespace of their own.
+    beside: Option<&'static str>,
 }
+
+/// Makes a world without a way out, in which all these addresses are the machine's own.
+const OWN_NETWORK: &str = "ip link set lo up
+for range in 93.184.216.0/24 10.0.0.0/8; do ip route add local $range dev lo; done
+beside=$1; shift
+setpriv --pdeathsig KILL python3 -c \"$beside\" &
+exec \"$@\"";
 
 /// Nobody in particular, with subordinate ids.
 const ORDINARY: u32 = 65534;
@@ -54,7 +63,35 @@ impl Daemon {
 
     pub(crate) fn unstarted() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { directory, proxy: String::new(), process: None, own_binary: None, is_ordinary: false }
+        Self {
+            directory,
+            proxy: String::new(),
+            process: None,
+            own_binary: None,
+            is_ordinary: false,
+            beside: None,
+        }
+    }
+
+    /// In a network namespace of its own, with a Python program beside it, listening on TCP.
+    pub(crate) fn in_own_network(config: &str, beside: &'static str) -> Self {
+        let mut daemon = Self::unstarted();
+        daemon.beside = Some(beside);
+        fs::write(daemon.config_path(), config).unwrap();
+        daemon.serve();
+        daemon
+    }
+
+    pub(crate) fn fails_to_make_networks(&self) -> bool {
+        let tried = self.output(["run", "--network", "public", "--", "true"]);
+        !tried.status.success()
+    }
+
+    /// The port that the daemon listens on, where it does.
+    pub(crate) fn tcp_port(&self) -> u16 {
+        let about = fs::read_to_string(self.run_directory().join("http.json")).unwrap();
+        let (_, port) = about.split_once("127.0.0.1:").unwrap();
+        port.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
     }
 
     /// With a copy of the binary that a test may do anything to.
@@ -122,8 +159,14 @@ impl Daemon {
         assert!(self.process.is_none(), "the daemon runs already");
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
         // A group of its own: a test that kills the daemon must not touch anything else.
-        let child =
-            self.command(["serve"]).stderr(log).stdout(Stdio::null()).process_group(0).spawn().unwrap();
+        let mut serve = self.command(["serve"]);
+        if let Some(beside) = self.beside {
+            let mut around = Command::new("unshare");
+            around.args(["--net", "sh", "-c", OWN_NETWORK, "sh", beside]).arg(serve.get_program());
+            serve = self.with_environment(around, ["serve"]);
+            serve.env("WARREN_LISTEN", "127.0.0.1:0");
+        }
+        let child = serve.stderr(log).stdout(Stdio::null()).process_group(0).spawn().unwrap();
         self.process = Some(child);
         let socket = self.run_directory().join("warren.sock");
         until("the daemon answers", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
@@ -166,7 +209,14 @@ impl Daemon {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        let mut command = self.program();
+        self.with_environment(self.program(), arguments)
+    }
+
+    fn with_environment<I, S>(&self, mut command: Command, arguments: I) -> Command
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
         command.args(arguments).env("WARREN_HOME", self.home()).env("WARREN_RUN", self.run_directory());
         command.env("WARREN_LISTEN", "none").stdin(Stdio::null());
         if self.config_path().exists() {

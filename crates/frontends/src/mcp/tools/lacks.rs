@@ -5,6 +5,7 @@
 #[cfg(test)]
 mod tests;
 
+use engine::{NetworkDenials, NetworkReach};
 use serde_json::json;
 
 use crate::mcp::{next_call::written, output::from_character_border};
@@ -72,6 +73,8 @@ pub(super) struct FailedCommand<'a> {
     pub(super) exit_code: i32,
     pub(super) timed_out: bool,
     pub(super) texts: [&'a str; 2],
+    /// What its sandbox reaches, and was denied.
+    pub(super) network: &'a NetworkDenials,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,9 +104,26 @@ pub(super) fn warning(failed: &FailedCommand<'_>) -> Option<String> {
     Some(match lack {
         Lack::Network => {
             let (manager, packages) = asked.unwrap_or(("pip", vec!["NAME".to_owned()]));
+            let has = match failed.network.reach {
+                NetworkReach::Nothing => "no network",
+                NetworkReach::Packages => "no network but package indexes",
+                // What was denied is told beside this.
+                NetworkReach::Policy if !failed.network.denied.is_empty() => return None,
+                NetworkReach::Policy => {
+                    return Some(
+                        "Nothing that it asked for was denied: the name does not exist, or nobody answers there. Correct \
+                         the address, or see sandbox_network_log."
+                            .to_owned(),
+                    );
+                }
+            };
+            let open = match failed.sandbox {
+                Some(name) => written("sandbox_network", &json!({ "name": name, "allow": ["HOST"] })),
+                None => format!("sandbox_run with {}", json!({ "network": { "allow": ["HOST"] } })),
+            };
             format!(
-                "Sandboxes have no network, so this cannot work, however long it runs. For packages call {}; write other \
-                 files with sandbox_fs_write.",
+                "This sandbox has {has}, so this cannot work, however long it runs. For packages call {}; for a host, \
+                 if the operator allows it, {open}; write other files with sandbox_fs_write.",
                 install(manager, &packages)
             )
         }

@@ -4,6 +4,7 @@
 
 mod code;
 pub(crate) mod create;
+mod denials;
 mod exec;
 mod files;
 mod images;

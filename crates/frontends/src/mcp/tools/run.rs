@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     create::{self, CreateFields, make, unmake},
+    denials,
     exec::{ExecFields, ExecResult, Prepared, Reader, Terms, conclude, launch, to_the_end},
 };
 use crate::mcp::{Answer, Call, Tool, ToolResult};
@@ -120,11 +121,9 @@ async fn run_in(call: &Call, mut command: Prepared, name: &str, is_kept: bool) -
     let (max_bytes, limit) = (call.max_bytes(command.max_bytes), command.spec.timeout);
     let (gathered, end) = to_the_end(call, &launched, command.stdin.take(), max_bytes, limit).await?;
     let fail_as = command.fail_on_non_zero.then_some("command");
-    conclude(
-        gathered,
-        &end,
-        &Terms { call, name, exec: &launched.exec, limit, fail_as, is_removed: !is_kept, program: None },
-    )
+    let network = denials::during(call, &launched.exec).await;
+    let (exec, is_removed) = (&launched.exec, !is_kept);
+    conclude(gathered, &end, &Terms { call, name, exec, limit, fail_as, is_removed, program: None, network })
 }
 
 /// The id under which a run's sandbox is known: never by accident that of a `sandbox_create`, whose sandbox is to stay.

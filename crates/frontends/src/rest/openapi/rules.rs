@@ -111,6 +111,7 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
     ("PortSpec", "inside", PORT),
     ("PortSpec", "host", HOST_PORT),
     ("PortSpec", "address", IP_ADDRESS),
+    ("Policy", "rules", NETWORK_RULES),
     ("NetworkSpec", "allow", NETWORK_RULES),
     ("NetworkSpec", "deny", NETWORK_RULES),
     (

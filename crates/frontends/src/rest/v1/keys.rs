@@ -3,7 +3,7 @@
 use std::fmt;
 
 pub use sandbox::KeyView as Key;
-use sandbox::{ByteSize, KeyFormat, Namespace};
+use sandbox::{ByteSize, KeyFormat, Namespace, Policy};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -31,6 +31,9 @@ pub struct KeyRequest {
     /// It may look and change nothing.
     #[serde(default)]
     pub read_only: bool,
+    /// What sandboxes of its callers reach at most, beside the operator's own ceiling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Policy>,
     /// How its secret looks.
     #[serde(default)]
     pub format: KeyFormat,

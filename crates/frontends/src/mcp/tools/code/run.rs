@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use engine::{RunEnd, RunOptions};
+use engine::{NetworkDenials, RunEnd, RunOptions};
 use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, MAX_CODE_BYTES};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,7 @@ use crate::{
         Answer, Call, Failure, Tool, ToolResult,
         envelope::{EXEC_FAILED, Link, Part},
         tools::{
+            denials,
             exec::{Launched, Prepared, launch, rest_of_output, time_limit},
             lacks::{self, FailedCommand},
             telling::{Followed, while_running},
@@ -182,12 +183,14 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
         let error = language::not_started(call.engine(), &call.who, which, language, why, request).await;
         return Err(refused(error));
     }
+    let network = denials::during(call, &launched.exec).await;
     collected.warn(ignored);
+    collected.warn(denials::warnings(&network, Some(&target.name)));
     collected.warn((launched.was_started && !target.is_new).then(|| STARTED_WARNING.to_owned()));
     let exec = &launched.exec.id;
     let rest = |cursor| rest_of_output(&target.name, exec, cursor);
     let finished = collected.finish(end.outcome(), rest);
-    conclude(finished, &launched, &end, target, &prepared)
+    conclude(finished, &launched, &end, target, &prepared, &network)
 }
 
 fn conclude(
@@ -196,6 +199,7 @@ fn conclude(
     end: &RunEnd,
     target: &CodeSandbox,
     prepared: &Prepared,
+    network: &NetworkDenials,
 ) -> ToolResult<Ran> {
     let parts = parts(&finished);
     let Finished { result, mut warnings, truncated, .. } = finished;
@@ -220,7 +224,7 @@ fn conclude(
                 .with_details(json!(result)));
         }
     }
-    let lack = lack(&result, &target.name);
+    let lack = lack(&result, &target.name, network);
     warnings.extend(time_warning(&result, prepared.spec.timeout, lack.is_some()));
     warnings.extend(state_warning(&result));
     if prepared.fail_on_non_zero && !result.success {
@@ -240,7 +244,7 @@ fn conclude(
 }
 
 /// What code lacked that failed, as far as its exception and its last words tell.
-fn lack(result: &CellResult, sandbox: &str) -> Option<String> {
+fn lack(result: &CellResult, sandbox: &str, network: &NetworkDenials) -> Option<String> {
     if result.success {
         return None;
     }
@@ -252,6 +256,7 @@ fn lack(result: &CellResult, sandbox: &str) -> Option<String> {
         exit_code: result.exit_code,
         timed_out: result.timed_out,
         texts: [exception.as_deref().unwrap_or(&result.stdout), &result.stderr],
+        network,
     })
 }
 

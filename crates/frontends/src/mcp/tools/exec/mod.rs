@@ -9,7 +9,7 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{ExecView, RunEnd, RunOptions};
+use engine::{ExecView, NetworkDenials, RunEnd, RunOptions};
 use sandbox::{ErrorKind, ExecId, ExecOutcome, KillReason, NotStarted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,7 @@ use crate::mcp::{
     envelope::EXEC_FAILED,
     next_call::written,
     tools::{
+        denials,
         lacks::{self, FailedCommand},
         sessions::{self, Started},
         telling::{Followed, while_running},
@@ -142,11 +143,10 @@ async fn finish(
     // A shell's own name is not what the caller wrote as the command.
     let program = prepared.spec.command.first().map(String::as_str).filter(|_| what == COMMAND);
     let name = &prepared.sandbox;
-    conclude(
-        gathered,
-        &end,
-        &Terms { call, name, exec: &launched.exec, limit, fail_as, is_removed: false, program },
-    )
+    let network = denials::during(call, &launched.exec).await;
+    let exec = &launched.exec;
+    let terms = Terms { call, name, exec, limit, fail_as, is_removed: false, program, network };
+    conclude(gathered, &end, &terms)
 }
 
 /// Follows a command to its end, feeding it meanwhile. A cancelled call kills it, with all its group.
@@ -180,6 +180,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) is_removed: bool,
     /// The program itself, where no shell reads the line.
     pub(crate) program: Option<&'a str>,
+    pub(crate) network: NetworkDenials,
 }
 
 /// The answer to a command that was gathered.
@@ -211,6 +212,7 @@ pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> T
         }
     }
     let lack = lack(&result, terms);
+    let denied = denials::warnings(&terms.network, (!is_removed).then_some(terms.name));
     if result.timed_out {
         let limit = limit.map_or(0, |limit| limit.as_millis());
         let advice = match lack {
@@ -222,13 +224,14 @@ pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> T
     match fail_as {
         Some(what) if !result.success => {
             let failure = failed(&result, &truncated, what);
-            Err(match lack.or(line_hint) {
+            Err(match lack.or(denied.into_iter().next()).or(line_hint) {
                 Some(hint) => failure.with_hint(hint),
                 None => failure,
             })
         }
         _ => {
-            Ok(Answer::new(result).warn_all(warnings).warn_all(lack).warn_all(line_hint).truncate(truncated))
+            let answer = Answer::new(result).warn_all(warnings).warn_all(lack).warn_all(denied);
+            Ok(answer.warn_all(line_hint).truncate(truncated))
         }
     }
 }
@@ -244,6 +247,7 @@ fn lack(result: &ExecResult, terms: &Terms<'_>) -> Option<String> {
         exit_code: result.exit_code,
         timed_out: result.timed_out,
         texts: [&result.stdout, &result.stderr],
+        network: &terms.network,
     })
 }
 

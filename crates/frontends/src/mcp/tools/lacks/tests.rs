@@ -7,7 +7,33 @@ fn told(command: &str, exit_code: i32, stderr: &str) -> Option<String> {
 fn told_of(command: &str, exit_code: i32, stderr: &str, timed_out: bool) -> Option<String> {
     let command = ["bash", "-c", command].map(str::to_owned);
     let texts = ["", stderr];
-    warning(&FailedCommand { sandbox: Some("lab"), command: &command, exit_code, timed_out, texts })
+    let network = &NetworkDenials::default();
+    warning(&FailedCommand { sandbox: Some("lab"), command: &command, exit_code, timed_out, texts, network })
+}
+
+#[test]
+fn a_network_that_is_there_is_not_denied_to_be() {
+    let command = ["curl", "https://nowhere.example"].map(str::to_owned);
+    let told = |reach| {
+        let network = &NetworkDenials { reach, ..NetworkDenials::default() };
+        let texts = ["", "curl: (6) Could not resolve host: nowhere.example"];
+        let failed = FailedCommand {
+            sandbox: Some("lab"),
+            command: &command,
+            exit_code: 6,
+            timed_out: false,
+            texts,
+            network,
+        };
+        warning(&failed).unwrap()
+    };
+    assert!(told(NetworkReach::Nothing).contains("no network,"));
+    assert!(told(NetworkReach::Packages).contains("no network but package indexes"));
+    let with_network = told(NetworkReach::Policy);
+    assert!(
+        !with_network.contains("no network") && with_network.contains("does not exist"),
+        "{with_network}"
+    );
 }
 
 #[test]
