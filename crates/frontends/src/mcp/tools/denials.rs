@@ -74,11 +74,12 @@ mod tests {
         let denied = vec![event(Some("api.example"), None, 443, Protocol::Tcp)];
         let network = NetworkDenials { reach: NetworkReach::Policy, denied, n_more: 2 };
         let told = warnings(&network, Some("lab"));
-        assert_eq!(
-            told[0],
+        let next = json!({ "name": "lab", "allow": ["api.example:443"] });
+        let expected = format!(
             "api.example:443 was not reached: denied: the preset `none` reaches nothing. If the operator allows it, \
-             call sandbox_network {\"name\":\"lab\",\"allow\":[\"api.example:443\"]}, then run it again."
+             call sandbox_network {next}, then run it again."
         );
+        assert_eq!(told[0], expected);
         assert!(told[1].starts_with("2 more targets"), "{told:?}");
         assert!(warnings(&network, None)[0].contains("call again with"));
     }
