@@ -259,7 +259,7 @@ impl Driver {
             let lived = async {
                 if let Some(files) = driver.write_down(recorded).await {
                     driver.waiting.push(reply);
-                    let (patches, secrets) = (pending.take(), pending.secrets);
+                    let (patches, secrets) = (pending.take(), Box::new(pending.secrets));
                     driver.begin_making(Files::New { made: files, patches, secrets });
                     driver.run().await;
                 }

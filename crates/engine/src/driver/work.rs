@@ -49,7 +49,7 @@ pub(super) enum Then {
 /// The files that an instance is made from.
 pub(super) enum Files {
     /// A new directory, or why it could not be made, the patches for its files, and secrets that no record has.
-    New { made: Result<()>, patches: Option<Patches>, secrets: GivenSecrets },
+    New { made: Result<()>, patches: Option<Patches>, secrets: Box<GivenSecrets> },
     /// Files of an earlier run.
     Kept,
 }
@@ -167,7 +167,7 @@ impl Driver {
                 let (patches, given) = match files {
                     Files::New { made, patches, secrets } => {
                         made?;
-                        (patches, Some(secrets))
+                        (patches, Some(*secrets))
                     }
                     Files::Kept => {
                         check_directory(&directory, &label)?;
