@@ -64,6 +64,7 @@ bench: build ## numbers beside the peers that are installed
 	target/release/bench
 	target/release/bench mcp
 	target/release/bench code
+	target/release/bench network
 	target/release/bench ports
 	target/release/bench storage
 

@@ -7,6 +7,7 @@
 mod code;
 mod daemon;
 mod mcp;
+mod network;
 mod peers;
 mod ports;
 mod report;
@@ -47,6 +48,8 @@ enum Suite {
     Code(code::Options),
     /// MCP: from spawn to the first answer, lists, commands, many clients at once
     Mcp(mcp::Options),
+    /// Network: streams, connections and denials of a sandbox, beside veth with masquerade, pasta and slirp4netns (root)
+    Network(network::Options),
     /// Ports: small answers and large ones from a server inside, beside nginx as a reverse proxy to one outside
     Ports(ports::Options),
     /// Storage: images of many layers, unpacking beside tar, pulls beside plain downloads, snapshots, forks
@@ -69,6 +72,11 @@ fn main() -> Result<()> {
             None => spine::measure(&program, &arguments.spine).await,
             Some(Suite::Code(options)) => code::measure(&program, options).await,
             Some(Suite::Mcp(options)) => mcp::measure(&program, options).await,
+            Some(Suite::Network(options)) => match network::measure(&program, options).await? {
+                Some(report) => Ok(report),
+                // Another process measured and printed it.
+                None => std::process::exit(0),
+            },
             Some(Suite::Ports(options)) => ports::measure(&program, options).await,
             Some(Suite::Storage(options)) => storage::measure(&program, options).await,
         }
