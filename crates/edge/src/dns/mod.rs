@@ -244,13 +244,15 @@ async fn ask(sandbox: &Sandbox, question: &Question, name: &DnsName) -> Result<A
     Ok(answer)
 }
 
-/// The servers to ask: the plan's own, else the host's.
+/// The servers to ask: the plan's own, else the host's. Which of its own the policies allow, is known only here: one may
+/// be an address of this host.
 fn servers(sandbox: &Sandbox) -> Vec<SocketAddr> {
-    let own = &sandbox.plan().dns.nameservers;
-    if own.is_empty() {
+    let (plan, around) = (sandbox.plan(), sandbox.around());
+    if plan.dns.nameservers.is_empty() {
         return sandbox.shared.resolvers.read().unwrap_or_else(PoisonError::into_inner).to_vec();
     }
-    own.iter().map(|address| SocketAddr::new(*address, DNS_PORT)).collect()
+    let allowed = plan.dns.nameservers.iter().filter(|address| plan.may_ask(**address, &around));
+    allowed.map(|address| SocketAddr::new(*address, DNS_PORT)).collect()
 }
 
 fn tell(sandbox: &Sandbox, kind: NetworkEventKind, name: Option<&DnsName>, rule: String) {

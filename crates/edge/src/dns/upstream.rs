@@ -24,7 +24,7 @@ const PAYLOAD: u16 = 1232;
 
 /// The first answer of a server.
 pub(crate) async fn ask(servers: &[SocketAddr], query: &Query) -> io::Result<Message> {
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has none");
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "there is none to ask");
     for _ in 0..ROUNDS {
         for server in servers.iter().take(MAX_SERVERS) {
             match timeout(PATIENCE, ask_one(*server, query)).await {

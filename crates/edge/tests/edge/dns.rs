@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sandbox::network::{NetworkEventKind, Preset};
+use edge::Around;
+use sandbox::network::{NetworkEventKind, Preset, Surroundings};
 
 use super::{
     edge::{Edge, plan},
@@ -52,6 +53,24 @@ fn names_that_a_rule_allows_are_resolved_and_others_are_never_asked_for() {
         assert_eq!(zone.asked().iter().filter(|question| *question == "api.example. A").count(), 1);
         let resolved = inside.run(|| shell("getent ahosts api.example | awk '{print $1}' | sort -u"));
         assert_eq!(resolved, "2606:4700::1\n93.184.216.34\n");
+    });
+}
+
+#[test]
+fn a_server_that_the_sandbox_named_is_asked_unless_it_is_this_host() {
+    in_a_world(|| {
+        let zone = Zone::start("api.example 93.184.216.34");
+        let mut plan = plan(Preset::None, &["api.example"]);
+        plan.dns.nameservers = vec![[10, 9, 9, 9].into()];
+        let edge = Edge::start_with(Around::default());
+        assert_eq!(dig(&edge.add(1, &plan), "api.example A"), ["93.184.216.34"]);
+        assert_eq!(zone.asked().len(), 1);
+
+        let surroundings = Surroundings { host: vec![[10, 9, 9, 9].into()], ..Surroundings::default() };
+        let edge = Edge::start_with(Around { surroundings, ..Around::default() });
+        let refused = dig_whole(&edge.add(1, &plan), "api.example A");
+        assert!(refused.contains("status: SERVFAIL"), "{refused}");
+        assert_eq!(zone.asked().len(), 1);
     });
 }
 
