@@ -10,7 +10,7 @@ use std::{
 };
 
 use sandbox::{
-    Authority, BackendError, BackendNetwork, Capabilities, Capability, DnsName, HeldSecrets, NetworkEvent,
+    Authority, BackendError, BackendNetwork, Capabilities, Capability, DnsName, HeldSecrets, NetworkReport,
     NetworkPlan, PublishedPort, SandboxId, SandboxPlan, SecretKey,
 };
 use tokio::sync::broadcast;
@@ -22,7 +22,7 @@ pub(crate) struct StandInNetwork {
     is_there: AtomicBool,
     held: Mutex<BTreeMap<SandboxId, HeldSecrets>>,
     n_authorities: AtomicUsize,
-    events: broadcast::Sender<NetworkEvent>,
+    reports: broadcast::Sender<NetworkReport>,
 }
 
 impl Default for StandInNetwork {
@@ -31,7 +31,7 @@ impl Default for StandInNetwork {
             is_there: AtomicBool::new(false),
             held: Mutex::default(),
             n_authorities: AtomicUsize::new(0),
-            events: broadcast::Sender::new(1),
+            reports: broadcast::Sender::new(1),
         }
     }
 }
@@ -73,8 +73,14 @@ impl StandInNetwork {
 }
 
 impl BackendNetwork for StandInNetwork {
-    fn events(&self) -> broadcast::Receiver<NetworkEvent> {
-        self.events.subscribe()
+    fn reports(&self) -> broadcast::Receiver<NetworkReport> {
+        self.reports.subscribe()
+    }
+
+    /// Nothing happens here, so everything was told.
+    fn catch_up(&self, number: u64) {
+        // Nobody may be listening.
+        drop(self.reports.send(NetworkReport::CaughtUp(number)));
     }
 
     fn surround(&self, _closed: Vec<SocketAddr>, _published: BTreeMap<u16, PublishedPort>) {}

@@ -8,6 +8,7 @@ mod attacks;
 mod clients;
 mod faults;
 mod floods;
+mod own;
 mod policy;
 #[path = "../../../../edge/tests/edge/servers.rs"]
 mod servers;
