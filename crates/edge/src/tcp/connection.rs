@@ -109,7 +109,11 @@ pub(crate) async fn run(
 
 async fn dial(story: &Story) -> io::Result<TcpStream> {
     let sandbox = &story.sandbox;
-    tokio::time::sleep(sandbox.connects.take(1, Instant::now())).await;
+    let wait = sandbox.connects.take(1, Instant::now());
+    // Timers count whole milliseconds: no time at all would be one.
+    if !wait.is_zero() {
+        tokio::time::sleep(wait).await;
+    }
     let _turn = sandbox.dials.acquire().await;
     dial::dial(story.opening.destination).await
 }
