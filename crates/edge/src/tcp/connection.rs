@@ -110,7 +110,11 @@ pub(crate) async fn run(
 
 async fn dial(story: &Story) -> io::Result<TcpStream> {
     let sandbox = &story.sandbox;
-    tokio::time::sleep(sandbox.connects.take(1, Instant::now())).await;
+    let wait = sandbox.connects.take(1, Instant::now());
+    // Timers count whole milliseconds: no time at all would be one.
+    if !wait.is_zero() {
+        tokio::time::sleep(wait).await;
+    }
     let _turn = sandbox.dials.acquire().await;
     let proxy = sandbox.shared.proxy_for(&story.opening);
     dial::dial(story.opening.destination, proxy.as_deref()).await
