@@ -12,9 +12,9 @@ use tokio::{
 };
 
 use crate::{
-    ByteSize, DiffQuery, DiffReport, Error, HeldSecrets, Isolation, NetworkEvent, NetworkPlan, Next,
-    PublishedPort, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, Usage, VolumeId, VolumeKind,
-    VolumeStorage,
+    Authority, ByteSize, DiffQuery, DiffReport, DnsName, Error, HeldSecrets, Isolation, NetworkEvent,
+    NetworkPlan, Next, PublishedPort, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, Usage,
+    VolumeId, VolumeKind, VolumeStorage,
 };
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -306,6 +306,9 @@ pub trait BackendNetwork: Send + Sync {
     /// Keeps the secrets of a sandbox, in place of those it had, for as long as it is told nothing else. Called before
     /// the instance is made or adopted, and when they change; `None` when the sandbox has none, or ends.
     fn hold_secrets(&self, id: &SandboxId, secrets: Option<HeldSecrets>);
+
+    /// Makes an authority for a sandbox, which can vouch for these hosts and for no others.
+    fn make_authority(&self, hosts: &[DnsName]) -> Result<Authority, BackendError>;
 }
 
 /// One live instance, built by a [`Backend`].

@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize as _;
 
 use crate::{Error, Result, network::DnsName};
 
@@ -106,6 +107,12 @@ impl SecretValue {
     }
 }
 
+impl Drop for SecretValue {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
 impl fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretValue(…)")
@@ -138,10 +145,16 @@ pub struct Authority {
     pub key: SecretKey,
 }
 
-/// A private key in PEM, shown nowhere.
+/// A private key in PEM, shown nowhere and overwritten when it goes.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretKey(pub String);
+
+impl Drop for SecretKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -39,10 +39,10 @@ use std::{
 use async_trait::async_trait;
 use jail::{Reply, Request, cgroup::Cgroups};
 use sandbox::{
-    Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots, BackendVolumes,
-    ByteSize, Capabilities, Capability, DiffQuery, DiffReport, HeldSecrets, Holding, Instance, MountOrigin,
-    MountPlan, NetworkEvent, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
-    TreeFacts, VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
+    Authority, Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots,
+    BackendVolumes, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, DnsName, HeldSecrets, Holding,
+    Instance, MountOrigin, MountPlan, NetworkEvent, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan,
+    SnapshotId, TreeCopy, TreeFacts, VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
 };
 use tokio::{io::Interest, sync::broadcast};
 
@@ -502,6 +502,11 @@ impl BackendNetwork for Edge {
 
     fn hold_secrets(&self, id: &SandboxId, secrets: Option<HeldSecrets>) {
         self.hold_secrets(id, secrets);
+    }
+
+    fn make_authority(&self, hosts: &[DnsName]) -> Result<Authority, BackendError> {
+        edge::make_authority(hosts)
+            .map_err(|error| BackendError::failed("could not make an authority for secrets", error))
     }
 }
 

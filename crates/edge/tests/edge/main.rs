@@ -4,8 +4,10 @@
 
 mod dns;
 mod edge;
+mod https;
 mod inside;
 mod names;
+mod secrets;
 mod tcp;
 mod udp;
 mod world;
