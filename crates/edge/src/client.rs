@@ -12,7 +12,7 @@ use std::{
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sandbox::{
-    SandboxId,
+    HeldSecrets, SandboxId,
     network::{NetworkEvent, NetworkPlan, NetworkSockets},
 };
 use tokio::{
@@ -94,9 +94,11 @@ impl Client {
         &self,
         sandbox: &SandboxId,
         plan: &NetworkPlan,
+        secrets: Option<&HeldSecrets>,
         sockets: &NetworkSockets,
     ) -> Result<(), ClientError> {
-        let order = Order::Add { sandbox: sandbox.clone(), plan: Box::new(plan.clone()) };
+        let (plan, secrets) = (Box::new(plan.clone()), secrets.cloned().map(Box::new));
+        let order = Order::Add { sandbox: sandbox.clone(), plan, secrets };
         self.order(order, &sockets.descriptors()).await
     }
 
@@ -104,6 +106,21 @@ impl Client {
     pub async fn update(&self, sandbox: &SandboxId, plan: &NetworkPlan) -> Result<(), ClientError> {
         let order = Order::Update { sandbox: sandbox.clone(), plan: Box::new(plan.clone()) };
         self.order(order, &[]).await
+    }
+
+    /// Replaces a sandbox's secrets. When this returns, connections that could carry the old ones are closed.
+    pub async fn hold_secrets(
+        &self,
+        sandbox: &SandboxId,
+        secrets: Option<&HeldSecrets>,
+    ) -> Result<(), ClientError> {
+        let order = Order::Hold { sandbox: sandbox.clone(), secrets: secrets.cloned().map(Box::new) };
+        self.order(order, &[]).await
+    }
+
+    /// Says which root certificates, in DER, servers of hosts with secrets are verified by.
+    pub async fn trust(&self, roots: Vec<Vec<u8>>) -> Result<(), ClientError> {
+        self.order(Order::Trust { roots }, &[]).await
     }
 
     /// Ends everything of a sandbox. It may be called twice.

@@ -15,7 +15,7 @@ use rustix::{
     },
 };
 use sandbox::{
-    SandboxId,
+    HeldSecrets, SandboxId,
     network::{NetworkEvent, NetworkPlan, Surroundings},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -45,11 +45,22 @@ pub(crate) enum Order {
     Add {
         sandbox: SandboxId,
         plan: Box<NetworkPlan>,
+        secrets: Option<Box<HeldSecrets>>,
     },
     /// Decides by another plan, and closes what it does not allow.
     Update {
         sandbox: SandboxId,
         plan: Box<NetworkPlan>,
+    },
+    /// Replaces a sandbox's secrets, and ends the connections that could carry the old ones.
+    Hold {
+        sandbox: SandboxId,
+        secrets: Option<Box<HeldSecrets>>,
+    },
+    /// Verifies servers by these root certificates, in DER. An order of its own: they are many, and do not change with
+    /// what is around.
+    Trust {
+        roots: Vec<Vec<u8>>,
     },
     /// Ends everything of a sandbox.
     Drop {

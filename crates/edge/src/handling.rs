@@ -9,7 +9,7 @@ use crate::sandbox::Sandbox;
 /// The port of DNS: on every address it is ours.
 pub(crate) const DNS_PORT: u16 = 53;
 const HTTP_PORT: u16 = 80;
-const HTTPS_PORT: u16 = 443;
+pub(crate) const HTTPS_PORT: u16 = 443;
 /// DNS over TLS and over QUIC: past our resolver. Open only where a rule names it, not by a preset.
 const PRIVATE_DNS_PORT: u16 = 853;
 /// Ports where the server speaks first, or the client says no name that could be checked: ftp, ssh, telnet, smtp, pop3,

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   SYN ─→ tcp::hold ─→ handling ─→ tcp::dial ─→ SYN released ─→ accepted ─→ names ─→ tcp::splice
+//!                                                              └─→ secrets (hosts of the sandbox's secrets)
 //!   datagram ─→ udp ─→ dns (port 53 of any address) | udp::flows (where a rule allows UDP)
 //! ```
 //!
@@ -24,6 +25,7 @@ mod packets;
 mod pins;
 mod raw;
 mod sandbox;
+mod secrets;
 mod serve;
 mod tcp;
 mod udp;
@@ -32,6 +34,7 @@ mod watched;
 pub use client::{Client, ClientError, Told};
 pub use control::Around;
 pub use events::Counters;
+pub use secrets::make_authority;
 pub use serve::serve;
 pub use tcp::proxy::UpstreamProxy;
 
@@ -42,5 +45,6 @@ pub mod fuzzing {
         dns::fuzz_message,
         names::{http::fuzz_requests, tls::fuzz_hello},
         packets::fuzz_packet,
+        secrets::fuzz_scrub,
     };
 }

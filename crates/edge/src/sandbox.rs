@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     future::Future,
+    io,
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -11,13 +12,17 @@ use std::{
     time::Instant,
 };
 
+use rustls::ClientConfig;
 use sandbox::{
-    SandboxId,
+    HeldSecrets, SandboxId,
     network::{
         DnsName, NetworkEventKind, NetworkPlan, OWN_ADDRESS_V4, OWN_ADDRESS_V6, Protocol, Surroundings,
     },
 };
-use tokio::{sync::Semaphore, task::AbortHandle};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::AbortHandle,
+};
 
 use crate::{
     dns::Resolver,
@@ -26,6 +31,7 @@ use crate::{
     limits::{MAX_DIALS, Rate},
     pins::Pins,
     raw::Raw,
+    secrets::{MAX_BODIES, MAX_OPENED, Secrets},
     tcp::{hold::Held, pipes::Pipes, proxy::UpstreamProxy},
     udp::Flows,
 };
@@ -39,9 +45,15 @@ pub(crate) struct Shared {
     /// The host's proxy, if it has one.
     pub(crate) proxy: RwLock<Option<Arc<UpstreamProxy>>>,
     pub(crate) pipes: Pipes,
+    /// How servers of hosts with secrets are verified; absent until the daemon says whom the host trusts.
+    pub(crate) trusting: RwLock<Option<Arc<ClientConfig>>>,
 }
 
 impl Shared {
+    pub(crate) fn trusting(&self) -> Option<Arc<ClientConfig>> {
+        self.trusting.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The proxy through which a connection is made; most hosts have none.
     pub(crate) fn proxy_for(&self, opening: &Opening) -> Option<Arc<UpstreamProxy>> {
         let proxy = self.proxy.read().unwrap_or_else(PoisonError::into_inner).clone()?;
@@ -67,6 +79,11 @@ pub(crate) struct Sandbox {
     pub(crate) throughput: RwLock<Option<Arc<[Rate; 2]>>>,
     pub(crate) events: Events,
     pub(crate) counting: Counting,
+    pub(crate) secrets: watch::Sender<Option<Arc<Secrets>>>,
+    /// Connections to hosts with secrets.
+    pub(crate) opened: Semaphore,
+    /// Bodies that values are put into.
+    pub(crate) bodies: Semaphore,
     open: Mutex<OpenTable>,
     next: AtomicU64,
 }
@@ -131,6 +148,9 @@ impl Sandbox {
             held: Held::default(),
             flows: Flows::default(),
             counting: Counting::default(),
+            secrets: watch::Sender::default(),
+            opened: Semaphore::new(MAX_OPENED),
+            bodies: Semaphore::new(MAX_BODIES),
             open: Mutex::default(),
             next: AtomicU64::new(0),
         }
@@ -180,6 +200,22 @@ impl Sandbox {
         *self.plan.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
         self.resolver.forget();
         self.judge_again();
+    }
+
+    /// Takes other secrets. Connections that could carry the old ones end.
+    pub(crate) fn hold_secrets(&self, held: Option<HeldSecrets>) -> io::Result<()> {
+        let is_known = match (&*self.secrets.borrow(), &held) {
+            (Some(known), Some(held)) => known.are(held),
+            (known, held) => known.is_none() && held.is_none(),
+        };
+        if is_known {
+            return Ok(());
+        }
+        // Those that cannot be used must not leave others in their place.
+        self.secrets.send_replace(None);
+        let secrets = held.map(Secrets::new).transpose()?;
+        self.secrets.send_replace(secrets.map(Arc::new));
+        Ok(())
     }
 
     /// Closes what is no longer allowed.

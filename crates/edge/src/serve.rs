@@ -10,7 +10,7 @@ use std::{
 };
 
 use sandbox::{
-    SandboxId,
+    HeldSecrets, SandboxId,
     network::{NetworkEvent, NetworkPlan, NetworkSockets, Surroundings},
 };
 use tokio::{
@@ -26,7 +26,7 @@ use crate::{
     host::HostWatch,
     raw::Raw,
     sandbox::{Sandbox, Shared},
-    tcp, udp,
+    secrets, tcp, udp,
     watched::watch,
 };
 
@@ -138,18 +138,28 @@ impl Edge {
 
     fn carry_out(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         match order {
-            Order::Add { sandbox, plan } => {
+            Order::Add { sandbox, plan, secrets } => {
                 let sockets = NetworkSockets::from_descriptors(descriptors).ok_or_else(|| {
                     io::Error::new(io::ErrorKind::InvalidInput, "not the sockets of a sandbox")
                 })?;
                 // The old one ends before the new one hears anything.
                 drop(self.sandboxes.remove(&sandbox));
-                let served = Served::start(sandbox.clone(), *plan, sockets, Arc::clone(&self.shared))?;
+                let shared = Arc::clone(&self.shared);
+                let secrets = secrets.map(|secrets| *secrets);
+                let served = Served::start(sandbox.clone(), *plan, secrets, sockets, shared)?;
                 self.sandboxes.insert(sandbox, served);
             }
             Order::Update { sandbox, plan } => {
                 let served = self.sandboxes.get(&sandbox).ok_or_else(|| unknown(&sandbox))?;
                 served.sandbox.update(*plan);
+            }
+            Order::Hold { sandbox, secrets } => {
+                let served = self.sandboxes.get(&sandbox).ok_or_else(|| unknown(&sandbox))?;
+                served.sandbox.hold_secrets(secrets.map(|secrets| *secrets))?;
+            }
+            Order::Trust { roots } => {
+                let trusting = Some(Arc::new(secrets::trusting(roots)?));
+                *self.shared.trusting.write().unwrap_or_else(PoisonError::into_inner) = trusting;
             }
             Order::Drop { sandbox } => {
                 // What it did last is told before it is forgotten.
@@ -259,12 +269,14 @@ impl Served {
     fn start(
         id: SandboxId,
         plan: NetworkPlan,
+        secrets: Option<HeldSecrets>,
         sockets: NetworkSockets,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         let NetworkSockets { tcp4, tcp6, udp4, udp6, raw4, raw6, syn } = sockets;
         let has_ipv6 = tcp6.is_some();
         let sandbox = Arc::new(Sandbox::new(id, plan, Raw::new(raw4, raw6), has_ipv6, shared));
+        sandbox.hold_secrets(secrets)?;
         let mut tasks = Vec::new();
         for listener in [Some(tcp4), tcp6].into_iter().flatten() {
             let listener = watch(listener, Interest::READABLE)?;

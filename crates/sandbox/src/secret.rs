@@ -9,6 +9,7 @@ use serde::{
     Deserialize, Deserializer, Serialize,
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
+use zeroize::Zeroize as _;
 
 pub(crate) use self::plan::{add_variables, check_uses, decide_secrets};
 pub use self::{
@@ -117,6 +118,12 @@ impl SecretValue {
     }
 }
 
+impl Drop for SecretValue {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
 impl fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretValue(…)")
@@ -149,10 +156,16 @@ pub struct Authority {
     pub key: SecretKey,
 }
 
-/// A private key in PEM, shown nowhere.
+/// A private key in PEM, shown nowhere and overwritten when it goes.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretKey(pub String);
+
+impl Drop for SecretKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

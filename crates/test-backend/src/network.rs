@@ -10,8 +10,8 @@ use std::{
 };
 
 use sandbox::{
-    Authority, BackendError, BackendNetwork, Capabilities, Capability, DnsName, HeldSecrets, NetworkReport,
-    NetworkPlan, PublishedPort, SandboxId, SandboxPlan, SecretKey,
+    Authority, BackendError, BackendNetwork, Capabilities, Capability, DnsName, HeldSecrets, NetworkPlan,
+    NetworkReport, PublishedPort, SandboxId, SandboxPlan, SecretKey,
 };
 use tokio::sync::broadcast;
 

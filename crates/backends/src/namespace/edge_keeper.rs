@@ -57,6 +57,8 @@ struct Shared {
     proxy: Option<HostProxy>,
     reports: broadcast::Sender<NetworkReport>,
     state: Mutex<State>,
+    /// Held while secrets are read and sent, so that what is sent last is what was said last.
+    telling: tokio::sync::Mutex<()>,
     /// Sandboxes, policies or surroundings changed.
     changed: Notify,
 }
@@ -89,8 +91,14 @@ struct Served {
 
 impl Edge {
     pub(crate) fn new(starter: EdgeStarter, proxy: Option<HostProxy>) -> Self {
-        let reports = broadcast::Sender::new(MAX_EVENTS);
-        Self(Arc::new(Shared { starter, proxy, reports, state: Mutex::default(), changed: Notify::new() }))
+        Self(Arc::new(Shared {
+            starter,
+            proxy,
+            reports: broadcast::Sender::new(MAX_EVENTS),
+            state: Mutex::default(),
+            telling: tokio::sync::Mutex::default(),
+            changed: Notify::new(),
+        }))
     }
 
     pub(crate) fn reports(&self) -> broadcast::Receiver<NetworkReport> {
@@ -125,12 +133,19 @@ impl Edge {
         self.0.changed.notify_one();
     }
 
+    /// Keeps the secrets of a sandbox, and gives them to the edge if it serves the sandbox already.
     pub(crate) fn hold_secrets(&self, id: &SandboxId, secrets: Option<HeldSecrets>) {
         let mut state = self.0.state();
         match secrets {
             Some(secrets) => state.secrets.insert(id.clone(), secrets),
             None => state.secrets.remove(id),
         };
+        let client = state.client.clone().filter(|_| state.served.contains_key(id));
+        drop(state);
+        if let (Some(client), Ok(runtime)) = (client, tokio::runtime::Handle::try_current()) {
+            let (shared, id) = (Arc::clone(&self.0), id.clone());
+            runtime.spawn(async move { shared.tell_secrets(&client, &id).await });
+        }
     }
 
     /// Serves a sandbox from now on, by the sockets that its guest has. Returns at once: until it is served, its first
@@ -198,14 +213,32 @@ impl Shared {
                 return;
             }
         };
+        let telling = self.telling.lock().await;
         // As it is now: it may have changed meanwhile.
-        let Some(Served { plan, .. }) = self.state().served.get(id).cloned() else { return };
-        match client.add(id, &plan, &sockets).await {
+        let (served, secrets) = {
+            let state = self.state();
+            (state.served.get(id).cloned(), state.secrets.get(id).cloned())
+        };
+        let Some(Served { plan, .. }) = served else { return };
+        let added = client.add(id, &plan, secrets.as_ref(), &sockets).await;
+        drop(telling);
+        match added {
             Ok(()) | Err(ClientError::Gone) => {}
             Err(error) => tracing::warn!(sandbox = %id, %error, "its network is not served"),
         }
         if !self.state().served.contains_key(id) {
             drop(client.drop_sandbox(id).await);
+        }
+    }
+
+    /// Gives an edge the secrets of a sandbox as they are now.
+    async fn tell_secrets(&self, client: &Client, id: &SandboxId) {
+        let _telling = self.telling.lock().await;
+        let secrets = self.state().secrets.get(id).cloned();
+        match client.hold_secrets(id, secrets.as_ref()).await {
+            Ok(()) | Err(ClientError::Gone) => {}
+            // It is not served yet, or no more: whoever serves it gives the secrets along.
+            Err(error) => tracing::debug!(sandbox = %id, %error, "its secrets were not taken"),
         }
     }
 
@@ -274,6 +307,7 @@ async fn serve_by(shared: &Arc<Shared>, control: OwnedFd) -> io::Result<()> {
     let mut known = shared.around().await;
     // Before the first sandbox: what is closed must never be open.
     client.around(&known).await.map_err(io::Error::other)?;
+    client.trust(roots().await?).await.map_err(io::Error::other)?;
     let all: Vec<_> = {
         let mut state = shared.state();
         state.client = Some(Arc::clone(&client));
@@ -290,7 +324,10 @@ async fn serve_by(shared: &Arc<Shared>, control: OwnedFd) -> io::Result<()> {
     loop {
         tokio::select! {
             report = told.recv() => match report {
-                Some(report) => pass_on(shared, report),
+                Some(report) => {
+                    pass_on(shared, report);
+                    continue;
+                }
                 None => break,
             },
             () = shared.changed.notified() => {}
@@ -302,6 +339,16 @@ async fn serve_by(shared: &Arc<Shared>, control: OwnedFd) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The root certificates that the host trusts, which the edge has no files to find.
+async fn roots() -> io::Result<Vec<Vec<u8>>> {
+    let found = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs);
+    let found = found.await.map_err(io::Error::other)?;
+    if found.certs.is_empty() {
+        tracing::warn!(errors = ?found.errors, "this host has no root certificates: secrets reach no server");
+    }
+    Ok(found.certs.into_iter().map(|root| root.to_vec()).collect())
 }
 
 fn pass_on(shared: &Shared, told: Told) {

@@ -509,8 +509,9 @@ impl BackendNetwork for Edge {
         self.hold_secrets(id, secrets);
     }
 
-    fn make_authority(&self, _hosts: &[DnsName]) -> Result<Authority, BackendError> {
-        Err(BackendError::Unsupported { what: "secrets are not served yet".to_owned(), next: None })
+    fn make_authority(&self, hosts: &[DnsName]) -> Result<Authority, BackendError> {
+        edge::make_authority(hosts)
+            .map_err(|error| BackendError::failed("could not make an authority for secrets", error))
     }
 }
 

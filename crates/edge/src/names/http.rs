@@ -33,11 +33,11 @@ use crate::{
 };
 
 /// How long a client may take for the head of a request, from the first byte of the connection or the last answer.
-const HEAD_TIME: Duration = Duration::from_secs(60);
+pub(crate) const HEAD_TIME: Duration = Duration::from_secs(60);
 /// Largest head of a request or an answer.
-const MAX_HEAD: usize = 64 * 1024;
+pub(crate) const MAX_HEAD: usize = 64 * 1024;
 /// Most header lines of a request.
-const MAX_HEADERS: usize = 128;
+pub(crate) const MAX_HEADERS: usize = 128;
 /// Headers that concern one connection, not the request.
 const OF_ONE_CONNECTION: [&str; 8] = [
     "connection",
@@ -54,7 +54,7 @@ type Body = Either<Incoming, Full<Bytes>>;
 
 /// Why a request is not sent on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Unclear {
+pub(crate) enum Unclear {
     #[error("CONNECT is not allowed in plain HTTP")]
     Connect,
     #[error("the request must name its host, once")]
@@ -209,7 +209,7 @@ fn authority(request: &Parts) -> Result<DnsName, Unclear> {
 }
 
 /// The name in `name:port`.
-fn name_in(authority: &str) -> Result<DnsName, Unclear> {
+pub(crate) fn name_in(authority: &str) -> Result<DnsName, Unclear> {
     let not_a_name = || Unclear::NotAName(authority.chars().take(80).collect());
     let (name, port) = authority.rsplit_once(':').unwrap_or((authority, "80"));
     let is_port = !port.is_empty() && port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -220,7 +220,7 @@ fn name_in(authority: &str) -> Result<DnsName, Unclear> {
     name.parse().map_err(|_invalid| not_a_name())
 }
 
-fn is_websocket(headers: &HeaderMap) -> bool {
+pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
     upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket"))
 }
@@ -239,7 +239,7 @@ fn prepare_request(request: &mut Request<Incoming>, wants_websocket: bool) {
 }
 
 /// Removes what concerns one connection only, also what `Connection` lists.
-fn strip(headers: &mut HeaderMap) {
+pub(crate) fn strip(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -258,7 +258,7 @@ fn strip(headers: &mut HeaderMap) {
 }
 
 /// Answers in plain words, and closes the connection: what follows on it may belong to the refused request.
-fn page(status: StatusCode, text: String) -> Response<Body> {
+pub(crate) fn page<B>(status: StatusCode, text: String) -> Response<Either<B, Full<Bytes>>> {
     let mut response = Response::new(Either::Right(Full::from(text)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -281,7 +281,7 @@ pub async fn fuzz_requests(bytes: Vec<u8>) {
             assert_eq!(request.uri().authority(), None);
             assert_eq!(request.headers().get_all(header::HOST).iter().count(), 1);
         }
-        Ok::<_, Infallible>(page(StatusCode::OK, String::new()))
+        Ok::<_, Infallible>(page::<Incoming>(StatusCode::OK, String::new()))
     });
     let stream = tokio::io::join(io::Cursor::new(bytes), tokio::io::sink());
     let serving = hyper::server::conn::http1::Builder::new()

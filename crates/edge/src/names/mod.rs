@@ -10,7 +10,7 @@ use crate::tcp::{connection::Pair, splice::write_all};
 
 pub(crate) mod first;
 pub(crate) mod http;
-mod side;
+pub(crate) mod side;
 pub(crate) mod tls;
 
 /// How long a client may take to say its name.

@@ -7,9 +7,10 @@ use sandbox::network::DnsName;
 use tokio::net::TcpStream;
 
 use super::{Checked, Cut, read_until};
+use crate::tcp::connection::Pair;
 
 /// A fatal alert, `access_denied`.
-const ACCESS_DENIED: &[u8] = &[0x15, 0x03, 0x03, 0, 2, 2, 49];
+pub(crate) const ACCESS_DENIED: &[u8] = &[0x15, 0x03, 0x03, 0, 2, 2, 49];
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Hello {
@@ -56,6 +57,25 @@ pub(crate) async fn check(inside: &TcpStream, mut said: Vec<u8>, names: &[DnsNam
     let mut reader = HelloReader::new();
     let hello = read_until(inside, &mut said, |said| reader.look(said)).await?;
     Ok(judge(hello, said, names))
+}
+
+/// Looks for the name that a connection begins TLS for. It passes, whatever it says, and whoever speaks first.
+pub(crate) async fn peek(pair: &Pair) -> io::Result<Checked> {
+    let mut said = Vec::new();
+    let is_client = tokio::select! {
+        biased;
+        ready = pair.inside.readable() => ready.map(|()| true)?,
+        ready = pair.outside.readable() => ready.map(|()| false)?,
+    };
+    let mut name = None;
+    if is_client {
+        let mut reader = HelloReader::new();
+        let hello = read_until(&pair.inside, &mut said, |said| reader.look(said)).await?;
+        if let Ok(Hello::Named(named)) = hello {
+            name = Some(named);
+        }
+    }
+    Ok(Checked::Passes { said, name })
 }
 
 fn judge(hello: Result<Hello, Cut>, said: Vec<u8>, names: &[DnsName]) -> Checked {

@@ -17,9 +17,10 @@ use super::{accept::reset, dial, hold::Hold, proxy::ProxyFailed, splice};
 use crate::{
     dns,
     events::{Decision, count},
-    handling::{Check, Handling},
+    handling::{Check, HTTPS_PORT, Handling},
     names::{self, Checked},
     sandbox::{Opening, Sandbox},
+    secrets::{self, Secrets},
 };
 
 /// How long the sandbox's kernel may take from the release of a SYN to the connection.
@@ -72,6 +73,12 @@ impl Story {
             port: destination.port(),
             rule,
         });
+    }
+
+    /// The sandbox's secrets, if a connection like this can carry any.
+    fn secrets(&self) -> Option<Arc<Secrets>> {
+        let is_https = self.opening.destination.port() == HTTPS_PORT;
+        is_https.then(|| self.sandbox.secrets.borrow().clone()).flatten()
     }
 
     pub(crate) fn allowed(&self, name: Option<&DnsName>) {
@@ -130,28 +137,35 @@ async fn made(hold: Hold, inside: oneshot::Receiver<TcpStream>) -> Option<TcpStr
 
 async fn serve(story: &Story, inside: TcpStream, outside: TcpStream) -> io::Result<()> {
     let pair = Pair::new(inside, outside);
-    let (allowed_names, check) = match &story.opening.handling {
+    let secrets = story.secrets();
+    let passes = Checked::Passes { said: Vec::new(), name: None };
+    let (checked, allowed_names) = match &story.opening.handling {
         Handling::Resolve => return Ok(()),
-        Handling::Pass => {
-            story.allowed(None);
-            return carry(story, pair).await;
+        Handling::Pass if secrets.is_some() => (names::tls::peek(&pair).await?, &[][..]),
+        Handling::Pass => (passes, &[][..]),
+        Handling::Named { names, check } => {
+            let checked = match check {
+                Check::Address => passes,
+                Check::Tls => names::tls::check(&pair.inside, Vec::new(), names).await?,
+                Check::Http => Checked::IsHttp { said: Vec::new() },
+                Check::FirstBytes => names::first::check(&pair, names).await?,
+            };
+            (checked, &names[..])
         }
-        Handling::Named { names, check } => (names, *check),
-    };
-    let checked = match check {
-        Check::Address => Checked::Passes { said: Vec::new(), name: None },
-        Check::Tls => names::tls::check(&pair.inside, Vec::new(), allowed_names).await?,
-        Check::Http => Checked::IsHttp { said: Vec::new() },
-        Check::FirstBytes => names::first::check(&pair, allowed_names).await?,
     };
     match checked {
         Checked::Passes { said, name } => {
+            if let (Some(secrets), Some(host)) = (secrets, &name)
+                && secrets.are_for(host)
+            {
+                return secrets::serve(story, pair, said, host.clone(), secrets).await;
+            }
             story.allowed(name.as_ref());
             splice::write_all(&pair.outside, &said).await?;
             carry(story, pair).await
         }
         Checked::IsHttp { said } => {
-            names::http::serve(story.clone(), pair, said, allowed_names.clone()).await
+            names::http::serve(story.clone(), pair, said, allowed_names.to_vec()).await
         }
         Checked::Refused { answer, why, name } => {
             story.tell(NetworkEventKind::Denied, name.as_ref(), format!("denied: {why}"));

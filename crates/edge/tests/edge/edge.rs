@@ -9,7 +9,7 @@ use std::{
 
 use edge::{Around, Client, Counters, Told};
 use sandbox::{
-    SandboxId,
+    HeldSecrets, SandboxId,
     network::{NetworkEvent, NetworkEventKind, NetworkPlan, NetworkSpec, Preset, plan_network},
 };
 use tokio::runtime::Runtime;
@@ -67,9 +67,22 @@ impl Edge {
 
     /// Makes a sandbox and serves it.
     pub(crate) fn add(&self, number: u8, plan: &NetworkPlan) -> Inside {
+        self.add_with(number, plan, None)
+    }
+
+    pub(crate) fn add_with(&self, number: u8, plan: &NetworkPlan, secrets: Option<&HeldSecrets>) -> Inside {
         let (inside, sockets) = Inside::new();
-        self.runtime.block_on(self.client().add(&id(number), plan, &sockets)).unwrap();
+        self.runtime.block_on(self.client().add(&id(number), plan, secrets, &sockets)).unwrap();
         inside
+    }
+
+    pub(crate) fn hold(&self, number: u8, secrets: Option<&HeldSecrets>) {
+        self.runtime.block_on(self.client().hold_secrets(&id(number), secrets)).unwrap();
+    }
+
+    /// Says which root certificates the host trusts.
+    pub(crate) fn trust(&self, roots: Vec<Vec<u8>>) {
+        self.runtime.block_on(self.client().trust(roots)).unwrap();
     }
 
     pub(crate) fn update(&self, number: u8, plan: &NetworkPlan) {

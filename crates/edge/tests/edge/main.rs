@@ -4,9 +4,11 @@
 
 mod dns;
 mod edge;
+mod https;
 mod inside;
 mod names;
 mod proxy;
+mod secrets;
 mod servers;
 mod tcp;
 mod udp;

@@ -1,0 +1,284 @@
+//! Takes values of secrets out of what a server sends: each is overwritten by asterisks, so lengths stay true.
+//!
+//! A value is found in whatever pieces it comes. Only bytes that could be its beginning wait for the next piece, so
+//! answers that come bit by bit are not delayed.
+
+use std::sync::Arc;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use bytes::{Bytes, BytesMut};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use memchr::memchr;
+use zeroize::Zeroizing;
+
+/// Stands in place of each byte of a value.
+const MASK: u8 = b'*';
+/// Shortest piece of Base64 that is looked for: shorter ones are in any text.
+const MIN_ENCODED: usize = 6;
+
+/// One sequence of bytes that is looked for, by the algorithm of Knuth, Morris and Pratt: one pass, whatever comes.
+#[derive(Debug)]
+struct Pattern {
+    bytes: Zeroizing<Vec<u8>>,
+    /// At each length, how long the longest beginning is that also ends there.
+    borders: Vec<usize>,
+}
+
+impl Pattern {
+    fn new(bytes: Vec<u8>) -> Self {
+        let mut borders = vec![0; bytes.len() + 1];
+        let mut length = 0;
+        for at in 1..bytes.len() {
+            while length > 0 && bytes[at] != bytes[length] {
+                length = borders[length];
+            }
+            if bytes[at] == bytes[length] {
+                length += 1;
+            }
+            borders[at + 1] = length;
+        }
+        Self { bytes: Zeroizing::new(bytes), borders }
+    }
+
+    /// Goes on from `matched` bytes over a piece; calls `found` with where each occurrence ends. Returns how many
+    /// bytes at the end of the piece could be the beginning of another.
+    fn search(&self, mut matched: usize, piece: &[u8], mut found: impl FnMut(usize)) -> usize {
+        let mut at = 0;
+        while at < piece.len() {
+            if matched == 0 {
+                match memchr(self.bytes[0], &piece[at..]) {
+                    Some(skipped) => at += skipped,
+                    None => return 0,
+                }
+            }
+            while matched > 0 && piece[at] != self.bytes[matched] {
+                matched = self.borders[matched];
+            }
+            if piece[at] == self.bytes[matched] {
+                matched += 1;
+            }
+            at += 1;
+            if matched == self.bytes.len() {
+                found(at);
+                matched = self.borders[matched];
+            }
+        }
+        matched
+    }
+}
+
+/// What is looked for: values, and the forms in which they are sent.
+#[derive(Debug, Default)]
+pub(crate) struct Patterns(Vec<Pattern>);
+
+impl Patterns {
+    pub(crate) fn new<'a>(values: impl Iterator<Item = &'a str>) -> Self {
+        let mut all: Vec<Vec<u8>> = values.flat_map(forms).filter(|form| !form.is_empty()).collect();
+        all.sort();
+        all.dedup();
+        Self(all.into_iter().map(Pattern::new).collect())
+    }
+
+    /// Overwrites what is in a value of a header; `None` if there is nothing.
+    fn scrub_whole(&self, value: &[u8]) -> Option<Vec<u8>> {
+        let mut clean = value.to_vec();
+        for pattern in &self.0 {
+            let length = pattern.bytes.len();
+            pattern.search(0, value, |end| clean[end - length..end].fill(MASK));
+        }
+        (clean != value).then_some(clean)
+    }
+
+    pub(crate) fn scrub_headers(&self, headers: &mut HeaderMap) {
+        for (name, value) in headers {
+            // A number that must stay true, and tells nothing.
+            if name != header::CONTENT_LENGTH
+                && let Some(clean) = self.scrub_whole(value.as_bytes())
+            {
+                // Asterisks are allowed wherever a value was.
+                *value = HeaderValue::from_bytes(&clean).unwrap_or(HeaderValue::from_static("*"));
+            }
+        }
+    }
+}
+
+/// A value as it is sent: itself, as part of Base64, in an address or a form, in JSON.
+fn forms(value: &str) -> Vec<Vec<u8>> {
+    let mut forms = vec![value.as_bytes().to_vec(), super::put_in::in_query(value).into_bytes()];
+    forms.push(super::put_in::in_json(value).into_bytes());
+    forms.extend((0..3).filter_map(|before| in_base64(value.as_bytes(), before)));
+    forms
+}
+
+/// The characters of Base64 that depend on a value alone when `before` bytes of something else precede it in its first
+/// group of three: what stands in `Basic` credentials, whoever the user is.
+fn in_base64(value: &[u8], before: usize) -> Option<Vec<u8>> {
+    let padded = [&[0; 3][..before], value].concat();
+    let encoded = STANDARD_NO_PAD.encode(&padded);
+    // Six bits a character: the first whole one after the bytes before, the last one within the value.
+    let (first, last) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
+    let own = encoded.as_bytes().get(first..last)?;
+    (own.len() >= MIN_ENCODED).then(|| own.to_vec())
+}
+
+/// Scrubs a stream of bytes.
+#[derive(Debug)]
+pub(crate) struct Scrubber {
+    patterns: Arc<Patterns>,
+    /// How much of each pattern the last bytes were.
+    matched: Vec<usize>,
+    /// Bytes that may still turn out to be part of a value; what is part of one already is overwritten.
+    held: BytesMut,
+}
+
+impl Scrubber {
+    pub(crate) fn new(patterns: Arc<Patterns>) -> Self {
+        let matched = vec![0; patterns.0.len()];
+        Self { patterns, matched, held: BytesMut::new() }
+    }
+
+    /// Takes a piece. Returns what is clean for certain.
+    pub(crate) fn pass(&mut self, piece: Bytes) -> Bytes {
+        let before = self.held.len();
+        let mut hits: Vec<(usize, usize)> = Vec::new();
+        for (pattern, matched) in self.patterns.0.iter().zip(&mut self.matched) {
+            let length = pattern.bytes.len();
+            *matched = pattern.search(*matched, &piece, |end| {
+                hits.push((before + end - length, before + end));
+            });
+        }
+        let keep = self.matched.iter().copied().max().unwrap_or(0);
+        if before == 0 && hits.is_empty() {
+            // The usual case, without a copy.
+            let mut clean = piece;
+            self.held.extend_from_slice(&clean.split_off(clean.len() - keep));
+            return clean;
+        }
+        self.held.extend_from_slice(&piece);
+        for (start, end) in hits {
+            self.held[start..end].fill(MASK);
+        }
+        self.held.split_to(self.held.len() - keep).freeze()
+    }
+
+    /// The rest, when nothing follows.
+    pub(crate) fn finish(&mut self) -> Bytes {
+        self.matched.fill(0);
+        self.held.split().freeze()
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(crate) fn patterns(&self) -> &Patterns {
+        &self.patterns
+    }
+}
+
+/// Scrubs bytes in pieces and whole, which must come to the same. The first two bytes choose value and pieces.
+#[doc(hidden)]
+pub fn fuzz_scrub(bytes: &[u8]) {
+    let [length, piece, rest @ ..] = bytes else { return };
+    let (value, text) = rest.split_at(rest.len().min(usize::from(*length)));
+    let Ok(value) = std::str::from_utf8(value) else { return };
+    let patterns = Arc::new(Patterns::new(std::iter::once(value)));
+    let mut scrubber = Scrubber::new(Arc::clone(&patterns));
+    let mut clean = Vec::new();
+    for piece in text.chunks(usize::from(*piece).max(1)) {
+        clean.extend_from_slice(&scrubber.pass(Bytes::copy_from_slice(piece)));
+    }
+    clean.extend_from_slice(&scrubber.finish());
+    assert_eq!(clean, patterns.scrub_whole(text).unwrap_or_else(|| text.to_vec()));
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::engine::general_purpose::STANDARD;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scrub(values: &[&str], pieces: &[&[u8]]) -> Vec<u8> {
+        let mut scrubber = Scrubber::new(Arc::new(Patterns::new(values.iter().copied())));
+        let mut all = Vec::new();
+        for piece in pieces {
+            all.extend_from_slice(&scrubber.pass(Bytes::copy_from_slice(piece)));
+        }
+        all.extend_from_slice(&scrubber.finish());
+        all
+    }
+
+    #[test]
+    fn values_are_overwritten_and_nothing_else() {
+        assert_eq!(scrub(&["secret"], &[b"a secret, secre, secret"]), b"a ******, secre, ******");
+        assert_eq!(scrub(&["aab"], &[b"aaa", b"", b"ab", b"aa"]), b"aa***aa");
+        assert_eq!(scrub(&["abab"], &[b"xababab"]), b"x******");
+        assert_eq!(scrub(&["abcd", "cdef"], &[b"abc", b"def"]), b"******");
+        assert_eq!(scrub(&[], &[b"anything"]), b"anything");
+    }
+
+    #[test]
+    fn only_what_could_be_a_value_waits() {
+        let mut scrubber = Scrubber::new(Arc::new(Patterns::new(["secret"].into_iter())));
+        assert_eq!(scrubber.pass(Bytes::from_static(b"data: hello\n\n")), "data: hello\n\n");
+        assert_eq!(scrubber.pass(Bytes::from_static(b"the sec")), "the ");
+        assert_eq!(scrubber.pass(Bytes::from_static(b"ond")), "second");
+        assert_eq!(scrubber.held(), 0);
+    }
+
+    #[test]
+    fn other_forms_of_a_value_are_found() {
+        let value = "to-ken/with \"all\"+";
+        for user in ["", "u", "us", "use", "user"] {
+            let sent = STANDARD.encode(format!("{user}:{value}"));
+            let clean = String::from_utf8(scrub(&[value], &[sent.as_bytes()])).unwrap();
+            assert_eq!(clean.len(), sent.len());
+            let left = clean.replace('*', "");
+            assert!(left.len() <= sent.len() - value.len() * 8 / 6 + 2, "{sent} became {clean}");
+        }
+        assert_eq!(scrub(&["a b\"c"], &[b"?q=a%20b%22c&x"]), [b"?q=", &[MASK; 9][..], b"&x"].concat());
+        assert_eq!(
+            scrub(&["a b\"c"], &[b"{\"q\":\"a b\\\"c\"}"]),
+            [b"{\"q\":\"", &[MASK; 6][..], b"\"}"].concat()
+        );
+    }
+
+    #[test]
+    fn headers_are_scrubbed() {
+        let mut headers = HeaderMap::new();
+        headers.append("location", HeaderValue::from_static("https://a.example/?token=secret&x=1"));
+        headers.append("content-length", HeaderValue::from_static("12"));
+        headers.append("etag", HeaderValue::from_static("\"x\""));
+        Patterns::new(["secret", "12"].into_iter()).scrub_headers(&mut headers);
+        assert_eq!(headers["location"], "https://a.example/?token=******&x=1");
+        assert_eq!(headers["content-length"], "12");
+        assert_eq!(headers["etag"], "\"x\"");
+    }
+
+    proptest! {
+        /// Few letters, so that beginnings of values are everywhere.
+        #[test]
+        fn pieces_make_no_difference(
+            values in prop::collection::vec("[ab]{1,6}", 1..4),
+            text in "[abc]{0,60}",
+            cuts in prop::collection::vec(0usize..60, 0..12),
+        ) {
+            let values: Vec<_> = values.iter().map(String::as_str).collect();
+            let mut cuts: Vec<_> = cuts.into_iter().filter(|cut| *cut < text.len()).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<_> = cuts.windows(2).map(|two| &text.as_bytes()[two[0]..two[1]]).collect();
+            let clean = scrub(&values, &pieces);
+            let mut expected = text.clone().into_bytes();
+            for form in values.iter().flat_map(|value| forms(value)) {
+                for start in 0..text.len() {
+                    if text.as_bytes()[start..].starts_with(&form) {
+                        expected[start..start + form.len()].fill(MASK);
+                    }
+                }
+            }
+            prop_assert_eq!(clean, expected);
+        }
+    }
+}
