@@ -1,8 +1,6 @@
 //! Links the released program smaller: functions alike are kept once, and there are no tables for unwinding, since a
 //! release aborts on a panic and has no symbols for a backtrace to name. docs/design/build-time.md has the numbers.
 
-#![expect(clippy::print_stdout, reason = "a build script speaks to cargo this way")]
-
 use std::env;
 
 fn main() {

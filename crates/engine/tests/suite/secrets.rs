@@ -53,7 +53,7 @@ impl World {
         Some(self.held(view)?.secrets.get(n)?.value.expose().to_owned())
     }
 
-    async fn refused(&self, spec: SandboxSpec) -> Error {
+    async fn refused_with(&self, spec: SandboxSpec) -> Error {
         self.engine.create_sandbox(&self.who, spec).await.unwrap_err()
     }
 }
@@ -176,15 +176,15 @@ async fn a_changed_secret_is_held_at_once_and_a_removed_one_no_longer() {
 async fn what_cannot_be_is_refused_before_anything_is_made() {
     let world = World::with_network().await;
     world.set("TOKEN", VALUE, &[HOST]).await;
-    let missing = world.refused(spec(&["TOKEN", "NONE"])).await;
+    let missing = world.refused_with(spec(&["TOKEN", "NONE"])).await;
     assert!(missing.to_string().starts_with("secrets[1]: there is no secret NONE"), "{missing}");
     let unreached = SandboxSpec { network: NetworkSpec::default(), ..spec(&["TOKEN"]) };
-    let unreached = world.refused(unreached).await;
+    let unreached = world.refused_with(unreached).await;
     assert_eq!(unreached.next(), Some(&Next::Allow(HOST.to_owned())));
-    assert_eq!(world.refused(spec(&["TOKEN", "TOKEN"])).await.kind(), ErrorKind::InvalidRequest);
+    assert_eq!(world.refused_with(spec(&["TOKEN", "TOKEN"])).await.kind(), ErrorKind::InvalidRequest);
     let env = [("TOKEN".to_owned(), "mine".to_owned())].into();
     assert_eq!(
-        world.refused(SandboxSpec { env, ..spec(&["TOKEN"]) }).await.kind(),
+        world.refused_with(SandboxSpec { env, ..spec(&["TOKEN"]) }).await.kind(),
         ErrorKind::InvalidRequest
     );
     assert!(world.engine.sandboxes(&world.who, &Default::default()).await.unwrap().is_empty());
