@@ -27,6 +27,8 @@ pub(crate) struct Daemon {
     is_ordinary: bool,
     /// A Python program that runs beside the daemon, in a network namespace of their own.
     beside: Option<&'static str>,
+    /// The certificates that the daemon trusts, in place of the host's.
+    roots: Option<PathBuf>,
 }
 
 /// Makes a world without a way out, in which all these addresses are the machine's own.
@@ -70,7 +72,16 @@ impl Daemon {
             own_binary: None,
             is_ordinary: false,
             beside: None,
+            roots: None,
         }
+    }
+
+    /// Trusts these authorities, and no others.
+    pub(crate) fn trusting(roots: PathBuf) -> Self {
+        let mut daemon = Self::unstarted();
+        daemon.roots = Some(roots);
+        daemon.serve();
+        daemon
     }
 
     /// In a network namespace of its own, with a Python program beside it, listening on TCP.
@@ -224,6 +235,9 @@ impl Daemon {
         }
         if !self.proxy.is_empty() {
             command.env("http_proxy", &self.proxy);
+        }
+        if let Some(roots) = &self.roots {
+            command.env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR");
         }
         command
     }

@@ -10,6 +10,7 @@ mod faults;
 mod floods;
 mod own;
 mod policy;
+mod secrets;
 #[path = "../../../../edge/tests/edge/servers.rs"]
 mod servers;
 mod services;

@@ -62,9 +62,19 @@ pub(crate) fn web() {
     start("/usr/sbin/nginx", &["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"], &format!("{WEB}:443"));
 }
 
+/// The authority of the world's servers.
+pub(crate) fn authority() -> PathBuf {
+    place().join("ca.pem")
+}
+
+/// What the page `/who` was told, request by request.
+pub(crate) fn heard() -> Vec<String> {
+    fs::read_to_string(place().join("heard.log")).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
 /// Makes a sandbox trust the world's authority, as its owner would.
 pub(crate) fn trust(daemon: &Daemon, name: &str) {
-    let authority = fs::read_to_string(place().join("ca.pem")).unwrap();
+    let authority = fs::read_to_string(authority()).unwrap();
     daemon.sh_ok(name, &format!("cat > /tmp/ca.pem <<'END'\n{authority}\nEND"));
 }
 
