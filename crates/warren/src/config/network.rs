@@ -61,8 +61,8 @@ impl NetworkConfig {
 
 /// `http://`, which may be missing as in the variables.
 fn parse(text: &str) -> Option<Url> {
-    let url = Url::parse(text).ok().filter(Url::has_host);
-    let url = url.or_else(|| Url::parse(&format!("http://{text}")).ok())?;
+    let url = if text.contains("://") { Url::parse(text) } else { Url::parse(&format!("http://{text}")) };
+    let url = url.ok()?;
     (url.scheme() == "http" && url.has_host()).then_some(url)
 }
 

@@ -44,7 +44,7 @@ struct NetworkPolicy {
     /// In this order; the first that matches decides
     rules: Vec<String>,
     /// What the operator allows at most
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ceilings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     held_by: Option<String>,
