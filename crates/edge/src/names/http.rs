@@ -33,11 +33,11 @@ use crate::{
 };
 
 /// How long a client may take for the head of a request, from the first byte of the connection or the last answer.
-pub(crate) const HEAD_TIME: Duration = Duration::from_secs(60);
+const HEAD_TIME: Duration = Duration::from_secs(60);
 /// Largest head of a request or an answer.
 pub(crate) const MAX_HEAD: usize = 64 * 1024;
 /// Most header lines of a request.
-pub(crate) const MAX_HEADERS: usize = 128;
+const MAX_HEADERS: usize = 128;
 /// Headers that concern one connection, not the request.
 const OF_ONE_CONNECTION: [&str; 8] = [
     "connection",
@@ -73,6 +73,20 @@ struct Proxy {
     upgrade: Mutex<Option<(OnUpgrade, OnUpgrade)>>,
 }
 
+/// How requests of a client inside are read, with our limits.
+pub(crate) fn reader() -> hyper::server::conn::http1::Builder {
+    let mut reader = hyper::server::conn::http1::Builder::new();
+    reader
+        .auto_date_header(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .half_close(true)
+        .max_buf_size(MAX_HEAD)
+        .max_headers(MAX_HEADERS)
+        .preserve_header_case(true);
+    reader
+}
+
 /// Serves a connection until it ends. `said`: what was read of it before.
 pub(crate) async fn serve(story: Story, pair: Pair, said: Vec<u8>, names: Vec<DnsName>) -> io::Result<()> {
     let pair = Arc::new(pair);
@@ -93,16 +107,7 @@ pub(crate) async fn serve(story: Story, pair: Pair, said: Vec<u8>, names: Vec<Dn
         let proxy = Arc::clone(&answering);
         async move { Ok::<_, Infallible>(proxy.answer(request).await) }
     });
-    let from_client = hyper::server::conn::http1::Builder::new()
-        .auto_date_header(false)
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .half_close(true)
-        .max_buf_size(MAX_HEAD)
-        .max_headers(MAX_HEADERS)
-        .preserve_header_case(true)
-        .serve_connection(inside, service)
-        .with_upgrades();
+    let from_client = reader().serve_connection(inside, service).with_upgrades();
     let (mut from_client, mut to_server) = (pin!(from_client), pin!(to_server.with_upgrades()));
     let mut has_server = true;
     let ended = loop {

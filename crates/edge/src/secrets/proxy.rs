@@ -32,7 +32,7 @@ use super::{
     tasks::Tasks,
 };
 use crate::{
-    names::http::{HEAD_TIME, MAX_HEAD, MAX_HEADERS, is_websocket, name_in, page, strip},
+    names::http::{MAX_HEAD, is_websocket, name_in, page, reader, strip},
     tcp::connection::Story,
 };
 
@@ -91,16 +91,7 @@ impl Connection {
         let proxy = self.proxy(Server::Http1(tokio::sync::Mutex::new(server)));
         let answering = Arc::clone(&proxy);
         let service = service_fn(move |request| Arc::clone(&answering).answer(request));
-        let from_client = hyper::server::conn::http1::Builder::new()
-            .auto_date_header(false)
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIME)
-            .half_close(true)
-            .max_buf_size(MAX_HEAD)
-            .max_headers(MAX_HEADERS)
-            .preserve_header_case(true)
-            .serve_connection(TokioIo::new(inside), service)
-            .with_upgrades();
+        let from_client = reader().serve_connection(TokioIo::new(inside), service).with_upgrades();
         let (mut from_client, mut to_server) = (pin!(from_client), pin!(to_server.with_upgrades()));
         let mut has_server = true;
         let ended = loop {
