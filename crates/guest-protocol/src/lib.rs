@@ -14,7 +14,7 @@
 //! These requests turn the connection into something else, until it closes:
 //! - `ExecAttach`: after its `Response`, the guest sends `Event` frames and the host sends `Ack` frames.
 //! - `Watch` and `Listen`: after its `Response`, the guest sends `Data` frames.
-//! - `Connect` and `Accept`: after its `Response`, both sides send `Data`; each side's `End` is its half-close.
+//! - `Connect`, `Accept` and `Sftp`: after its `Response`, both sides send `Data`; each side's `End` is its half-close.
 //!
 //! Both sides state their versions: the guest in its `Hello`, the host in each request (see `version.rs`).
 //!

@@ -157,6 +157,15 @@ pub enum Request {
         port: u16,
         protocol: PortProtocol,
     },
+    /// Starts an SFTP server (version 3) inside: a process of the workload that acts as `user` and begins in `cwd`.
+    /// `read_only`: it refuses to change anything. `hand_out`: its socket is attached to the response (`SCM_RIGHTS`),
+    /// with the same refusal as for `ConnectFd`; else it continues like `Connect`.
+    Sftp {
+        user: String,
+        cwd: String,
+        read_only: bool,
+        hand_out: bool,
+    },
     /// Listens on a TCP port of loopback inside for as long as the connection stays. Response body without end: each
     /// `Data` frame is one [`Incoming`] as JSON, a client that waits for `Accept`. Port 0: any free port.
     Listen {

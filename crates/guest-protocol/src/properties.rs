@@ -68,6 +68,8 @@ impl Request {
                 Properties { repeatable: true, needs_workload: true, ..CHANGE }
             }
             Self::Accept { .. } => Properties { needs_workload: true, ..CHANGE },
+            // Whether it may change files is in the request itself, and the workload's own processes write them.
+            Self::Sftp { read_only, .. } => Properties { changes: !read_only, needs_workload: true, ..LOOK },
             Self::Write { .. } | Self::TarIn { .. } => Properties { has_body: true, ..FILL },
             Self::Mkdir { .. } | Self::Symlink { .. } => FILL,
             Self::Copy { .. } => Properties { is_slow: true, ..FILL },
@@ -82,6 +84,7 @@ impl Request {
     /// The protocol version that introduced this request. A host does not send it to an older guest.
     pub fn since(&self) -> u32 {
         match self {
+            Self::Sftp { .. } => 6,
             Self::ConnectFd { .. } => 5,
             Self::NetworkSockets => 4,
             Self::Write { write: WriteMode::At(_), .. } => 3,
@@ -102,6 +105,7 @@ impl Request {
     pub fn paths_mut(&mut self) -> Vec<&mut String> {
         match self {
             Self::ExecStart(start) => vec![&mut start.cwd],
+            Self::Sftp { cwd, .. } => vec![cwd],
             Self::ContextCreate(start) => vec![&mut start.cwd],
             Self::Stat { path, .. }
             | Self::List { path, .. }
@@ -152,8 +156,10 @@ impl Request {
             Self::Readlink { .. } => matches!(answer, Response::Link { .. }),
             Self::TarOut { .. } => matches!(answer, Response::Packing),
             Self::Watch { .. } => matches!(answer, Response::Watching),
-            Self::Connect { .. } | Self::Accept { .. } => matches!(answer, Response::Connected),
-            Self::ConnectFd { .. } => matches!(answer, Response::Socket),
+            Self::Connect { .. } | Self::Accept { .. } | Self::Sftp { hand_out: false, .. } => {
+                matches!(answer, Response::Connected)
+            }
+            Self::ConnectFd { .. } | Self::Sftp { hand_out: true, .. } => matches!(answer, Response::Socket),
             Self::Listen { .. } => matches!(answer, Response::Listening { .. }),
             Self::ContextList => matches!(answer, Response::Contexts { .. }),
             Self::ContextCreate(_) | Self::ContextReset { .. } | Self::ContextFork { .. } => {

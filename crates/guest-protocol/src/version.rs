@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Frame, FrameKind, ProtocolError, Request, codec::malformed};
 
 /// Grows by one when a message is added; [`Request::since`] has the version of each.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 /// The oldest version that this build still speaks.
 pub const OLDEST_VERSION: u32 = 1;
 /// The version of a host that states none: the last one before hosts did.

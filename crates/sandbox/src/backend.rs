@@ -13,9 +13,9 @@ use tokio::{
 };
 
 use crate::{
-    Authority, ByteSize, DiffQuery, DiffReport, DnsName, Error, HeldSecrets, Isolation, NetworkPlan,
-    NetworkReport, Next, PublishedPort, SandboxId, SandboxPlan, SnapshotId, TreeCopy, TreeFacts, Usage,
-    VolumeId, VolumeKind, VolumeStorage,
+    Authority, ByteSize, DiffQuery, DiffReport, DnsName, Error, HeldSecrets, Isolation, LimitsPlan,
+    NetworkHosts, NetworkPlan, NetworkReport, Next, PublishedPort, SandboxId, SandboxPlan, SnapshotId,
+    TreeCopy, TreeFacts, Usage, VolumeId, VolumeKind, VolumeStorage,
 };
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -347,6 +347,12 @@ pub trait Instance: fmt::Debug + Send + Sync {
 
     async fn usage(&self) -> Result<Usage, BackendError>;
 
+    /// Like [`Instance::usage`], but without what takes long to measure, such as the disk: for those who ask every
+    /// second.
+    async fn quick_usage(&self) -> Result<Usage, BackendError> {
+        self.usage().await
+    }
+
     /// Holds this network policy from now on. Open connections that it forbids end.
     async fn hold_network(&self, plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
         if !plan.needs_edge() {
@@ -356,6 +362,24 @@ pub trait Instance: fmt::Debug + Send + Sync {
             what: "this back end has no network policies".to_owned(),
             next: None,
         })
+    }
+
+    /// What went to which host of its network; nothing where no edge serves it.
+    async fn network_hosts(&self) -> Result<NetworkHosts, BackendError> {
+        Ok(NetworkHosts::default())
+    }
+
+    /// Holds these limits of memory, swap, processors and processes from now on.
+    async fn hold_limits(&self, _limits: &LimitsPlan) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported {
+            what: "this back end cannot change the limits of a running sandbox".to_owned(),
+            next: None,
+        })
+    }
+
+    /// What is true of it now and was not when it started, as sentences. Must be quick.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Returns when the instance has ended, for whatever reason. Safe to call from several tasks.

@@ -13,6 +13,7 @@ use crate::{KeyId, Namespace};
 pub enum Frontend {
     Mcp,
     Rest,
+    Ssh,
 }
 
 impl Frontend {
@@ -20,6 +21,7 @@ impl Frontend {
         match self {
             Self::Mcp => "mcp",
             Self::Rest => "rest",
+            Self::Ssh => "ssh",
         }
     }
 }
@@ -34,7 +36,7 @@ impl FromStr for Frontend {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Mcp, Self::Rest]
+        [Self::Mcp, Self::Rest, Self::Ssh]
             .into_iter()
             .find(|frontend| frontend.as_str() == text)
             .ok_or_else(|| format!("{text:?} is not a front end"))

@@ -58,7 +58,7 @@ impl ErrorKind {
     ];
 
     /// The stable name in API bodies and events.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::InvalidRequest => "invalid_request",
             Self::Unauthenticated => "unauthenticated",

@@ -92,6 +92,18 @@ id_type!(
     "key-"
 );
 id_type!(
+    /// Names one public key of SSH.
+    #[schema(example = "ssh-0123456789abc")]
+    SshKeyId,
+    "ssh-"
+);
+id_type!(
+    /// Names one share. It is not secret; the address of a share contains it, signed.
+    #[schema(example = "shr-0123456789abc")]
+    ShareId,
+    "shr-"
+);
+id_type!(
     /// Names one package installation in a sandbox.
     #[schema(example = "pkg-0123456789abc")]
     PackageJobId,
@@ -108,6 +120,12 @@ id_type!(
     /// Names one volume forever, even if it is renamed.
     VolumeId,
     "vol-"
+);
+id_type!(
+    /// Names one request for more network than a sandbox's policy allows.
+    #[schema(example = "ask-0123456789abc")]
+    NetworkRequestId,
+    "ask-"
 );
 
 fn encode(prefix: &str, bytes: [u8; RANDOM_BYTES]) -> String {

@@ -33,6 +33,7 @@ pub struct Isolation {
     /// Name of the syscall filter, if there is one.
     pub seccomp: Option<String>,
     /// `none`: loopback only. `packages`: package indexes, through the daemon. `edge (tproxy)`: by its network policy.
+    /// `edge (named ports)`: the same for some ports, which `warnings` tell.
     pub network: String,
     /// `v1`, `v2`, `hybrid` or `none`.
     pub cgroups: String,

@@ -27,6 +27,7 @@ mod secret;
 mod size;
 mod snapshot;
 mod spec;
+mod ssh_key;
 mod state;
 mod tree;
 mod usage;
@@ -46,7 +47,10 @@ pub use exec::{
     NotStarted, RLIMIT_RESOURCES, Rlimit, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
-pub use id::{ExecId, InvalidId, KeyId, PackageJobId, SandboxId, SnapshotId, VolumeId};
+pub use id::{
+    ExecId, InvalidId, KeyId, NetworkRequestId, PackageJobId, SandboxId, ShareId, SnapshotId, SshKeyId,
+    VolumeId,
+};
 pub use isolation::{EDGE_NETWORK, Enforcement, Isolation, LimitKind, LimitStatement, Walls};
 pub use key::{KeyFormat, KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
@@ -56,14 +60,17 @@ pub use name::{
     VolumeName,
 };
 pub use network::{
-    DnsName, NetworkEvent, NetworkEventKind, NetworkLimits, NetworkPlan, NetworkReport, NetworkSpec,
+    DnsName, HostTraffic, NetworkEvent, NetworkEventKind, NetworkGrant, NetworkHosts, NetworkLimits,
+    NetworkPlan, NetworkReport, NetworkRequest, NetworkRequestSpec, NetworkRequestState, NetworkSpec,
     NetworkTraffic, Policy, Preset, PublishedPort, plan_network,
 };
 pub use package::{
     InstalledPackage, InvalidPackage, MAX_PACKAGES, Package, PackageManager, PackageSpec, PackageState,
 };
 pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches, is_beneath, path_from};
-pub use plan::{DEFAULT_SHELL, Defaults, RootfsPlan, SandboxPlan, at_mount, check_labels, check_spec, plan};
+pub use plan::{
+    DEFAULT_SHELL, Defaults, RootfsPlan, SandboxPlan, at_mount, change_limits, check_labels, check_spec, plan,
+};
 pub use port::{ExposedPort, MAX_EXPOSED_PORTS, PortSpec, PortView, check_ports};
 pub use secret::{
     Authority, CA_BUNDLE, CA_VARIABLES, HeldSecret, HeldSecrets, MAX_SECRET_BYTES, MAX_SECRET_HOSTS,
@@ -76,6 +83,7 @@ pub use snapshot::{
     check_snapshot_labels, is_digest, is_hex,
 };
 pub use spec::{ImageRef, InitSpec, InvalidImage, Lifetime, OnExpiry, PullPolicy, RootfsSpec, SandboxSpec};
+pub use ssh_key::SshKeyView;
 pub use state::{Action, SandboxState};
 pub use tree::{Change, ChangeKind, DiffQuery, DiffReport, TreeCopy, TreeFacts};
 pub use usage::{ProcessEntry, Usage};

@@ -87,6 +87,9 @@ pub enum RootfsPlan {
         path: PathBuf,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         identity: Option<FileIdentity>,
+        /// No link may be on the path, whenever a sandbox starts on it.
+        #[serde(default, rename = "noLinks", skip_serializing_if = "std::ops::Not::not")]
+        no_links: bool,
     },
     /// An ext4 file system in a file, read-only.
     Disk {
@@ -486,6 +489,23 @@ fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> R
         return Err(Error::invalid(format!("the limit cpus is {}; the minimum is 0.01", limits.cpus)));
     }
     Ok(limits)
+}
+
+/// The limits of a sandbox after a change. Only those that a running sandbox can be given can change.
+pub fn change_limits(current: &LimitsPlan, change: &Limits) -> Result<LimitsPlan> {
+    let fixed = [
+        ("openFiles", change.open_files.is_some()),
+        ("disk", change.disk.is_some()),
+        ("tmp", change.tmp.is_some()),
+        ("shm", change.shm.is_some()),
+    ];
+    if let Some((limit, _)) = fixed.into_iter().find(|(_, is_asked)| *is_asked) {
+        return Err(Error::invalid(format!(
+            "the limit {limit} cannot be changed after the sandbox was made"
+        ))
+        .with_hint("Change memory, swap, cpus or pids, or make another sandbox."));
+    }
+    decide_limits(change, &[], current)
 }
 
 fn size_within(limit: &str, value: ByteSize, least: ByteSize) -> Result<()> {

@@ -154,7 +154,11 @@ mod tests {
             SnapshotManifest { image: "alpine".parse().unwrap(), ..manifest() },
             SnapshotManifest { host_path: Some(RootfsPlan::Host), ..manifest() },
             SnapshotManifest {
-                host_path: Some(RootfsPlan::Directory { path: "srv".into(), identity: None }),
+                host_path: Some(RootfsPlan::Directory {
+                    path: "srv".into(),
+                    identity: None,
+                    no_links: false,
+                }),
                 ..manifest()
             },
             SnapshotManifest {

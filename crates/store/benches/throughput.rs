@@ -46,6 +46,7 @@ fn sandbox(n: u64) -> SandboxRecord {
         owner: None,
         replaces: None,
         ports: Vec::new(),
+        network_requests: Vec::new(),
     }
 }
 
@@ -62,6 +63,7 @@ fn exec(n: u64, of: &SandboxRecord) -> ExecRecord {
         ended_at: None,
         last_entry: None,
         n_lost: 0,
+        asked_by: None,
     }
 }
 
@@ -120,7 +122,7 @@ async fn records() {
     };
     let since = Instant::now();
     for _ in 0..N {
-        store.append_event(event.clone()).await.unwrap();
+        store.append_events(vec![event.clone()]).await.unwrap();
     }
     tell("append an event", N, since);
 }

@@ -23,13 +23,14 @@ const INSERT: &str = "INSERT INTO calls (at, who, key, frontend, action, sandbox
      VALUES (:at, :who, :key, :frontend, :action, :sandbox, :namespace, :error, :duration_ms, :client)";
 
 /// All of them or none.
-pub(crate) fn append(database: &mut Database, calls: &[NewCall]) -> Result<(), StoreError> {
+pub(crate) fn append(database: &mut Database, calls: &[NewCall]) -> Result<Vec<u64>, StoreError> {
     write(database, calls).map_err(|source| database.error("writing the audit", source))
 }
 
-fn write(database: &mut Database, calls: &[NewCall]) -> Result<(), rusqlite::Error> {
+fn write(database: &mut Database, calls: &[NewCall]) -> Result<Vec<u64>, rusqlite::Error> {
     let transaction = database.connection.transaction()?;
     let mut is_due = false;
+    let mut numbers = Vec::with_capacity(calls.len());
     let mut statement = transaction.prepare_cached(INSERT)?;
     for call in calls {
         statement.execute(named_params! {
@@ -44,14 +45,17 @@ fn write(database: &mut Database, calls: &[NewCall]) -> Result<(), rusqlite::Err
             ":duration_ms": i64::try_from(call.duration_ms).unwrap_or(i64::MAX),
             ":client": call.client,
         })?;
-        is_due |= transaction.last_insert_rowid() % TRIM_EVERY == 0;
+        let number = transaction.last_insert_rowid();
+        is_due |= number % TRIM_EVERY == 0;
+        numbers.push(number.unsigned_abs());
     }
     drop(statement);
     if is_due {
         trim_callers(&transaction)?;
         trim(&transaction, "who IS NULL", MAX_UNKNOWN_CALLS)?;
     }
-    transaction.commit()
+    transaction.commit()?;
+    Ok(numbers)
 }
 
 /// Whoever has too many loses the oldest of its own. If all have too many together, those with the most lose theirs.

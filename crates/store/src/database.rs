@@ -35,6 +35,9 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0010_ports.sql"),
     include_str!("../migrations/0011_secrets.sql"),
     include_str!("../migrations/0012_key_networks.sql"),
+    include_str!("../migrations/0013_network_requests.sql"),
+    include_str!("../migrations/0014_ssh_keys.sql"),
+    include_str!("../migrations/0015_dashboard.sql"),
 ];
 /// The first version of the tables with a mark of the home.
 const MARKED_SINCE: i64 = 8;
@@ -168,14 +171,22 @@ impl Database {
         Ok(version)
     }
 
-    /// `secure_delete`: no value of a removed secret stays in the file's free space.
+    /// `secure_delete`: no value of a removed secret stays in the file's free space. Checkpoints wait for the disk, so no
+    /// write makes one by itself: [`Database::checkpoint`].
     fn configure(&self) -> Result<(), StoreError> {
         self.connection
             .execute_batch(&format!(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; \
-                 PRAGMA journal_size_limit = {MAX_IDLE_WAL_BYTES}; PRAGMA secure_delete = ON;"
+                 PRAGMA journal_size_limit = {MAX_IDLE_WAL_BYTES}; PRAGMA secure_delete = ON; \
+                 PRAGMA wal_autocheckpoint = 0;"
             ))
             .map_err(|source| self.error("setting it up", source))
+    }
+
+    /// Folds the write-ahead log into the file, as far as nobody reads it.
+    pub(crate) fn checkpoint(&self) -> Result<(), StoreError> {
+        let folded = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_row| Ok(()));
+        folded.map_err(|source| self.error("folding its log", source))
     }
 
     /// Damage in the middle of the file would show itself only when someone comes by, or hide records without a word.

@@ -17,6 +17,8 @@ pub enum StoreError {
     RequestKnownExec { id: ExecId },
     #[error("the label {label} is taken by another key")]
     LabelTaken { label: KeyLabel },
+    #[error("the SSH key {fingerprint} is bound already")]
+    SshKeyTaken { fingerprint: String },
     #[error("there is a volume {name} in the namespace {namespace} already")]
     VolumeTaken { name: VolumeName, namespace: Namespace },
     #[error("there is a snapshot {name} in the namespace {namespace} already")]
@@ -61,6 +63,7 @@ impl StoreError {
             Self::NameTaken { name, .. } => Next::FreeName(Subject::new(Thing::Sandbox, name.as_str())),
             Self::VolumeTaken { name, .. } => Next::FreeName(Subject::new(Thing::Volume, name.as_str())),
             Self::LabelTaken { label } => Next::FreeName(Subject::new(Thing::Key, label.as_str())),
+            Self::SshKeyTaken { .. } => Next::List(Thing::SshKey),
             Self::SnapshotTaken { name, .. } => Next::FreeName(Subject::new(Thing::Snapshot, name)),
             Self::Corrupt { what: "sandbox", id, .. } => Next::Replace(id.clone()),
             Self::Unreadable { .. } => Next::Recover,

@@ -15,29 +15,41 @@ pub const MAX_EVENTS: u32 = 10_000;
 const INSERT: &str = "INSERT INTO events (at, kind, sandbox, name, namespace, exec, detail) \
      VALUES (:at, :kind, :sandbox, :name, :namespace, :exec, :detail)";
 
-pub(crate) fn append(database: &mut Database, event: NewEvent) -> Result<Event, StoreError> {
-    let number = write(database, &event).map_err(|source| database.error("writing an event", source))?;
-    let NewEvent { at, kind, sandbox, name, namespace, exec, detail } = event;
-    Ok(Event { number: u64::try_from(number).unwrap_or(0), at, kind, sandbox, name, namespace, exec, detail })
+/// All of them or none.
+pub(crate) fn append(database: &mut Database, events: Vec<NewEvent>) -> Result<Vec<Event>, StoreError> {
+    let numbers = write(database, &events).map_err(|source| database.error("writing events", source))?;
+    let numbered = |(number, event): (i64, NewEvent)| {
+        let NewEvent { at, kind, sandbox, name, namespace, exec, detail } = event;
+        let number = u64::try_from(number).unwrap_or(0);
+        Event { number, at, kind, sandbox, name, namespace, exec, detail }
+    };
+    Ok(numbers.into_iter().zip(events).map(numbered).collect())
 }
 
-fn write(database: &mut Database, event: &NewEvent) -> Result<i64, rusqlite::Error> {
+fn write(database: &mut Database, events: &[NewEvent]) -> Result<Vec<i64>, rusqlite::Error> {
     let transaction = database.connection.transaction()?;
-    transaction.prepare_cached(INSERT)?.execute(named_params! {
-        ":at": time(event.at),
-        ":kind": word(&event.kind)?,
-        ":sandbox": event.sandbox.as_ref().map(SandboxId::as_str),
-        ":name": event.name.as_ref().map(SandboxName::as_str),
-        ":namespace": event.namespace.as_ref().map(Namespace::as_str),
-        ":exec": event.exec.as_ref().map(ExecId::as_str),
-        ":detail": event.detail,
-    })?;
-    let number = transaction.last_insert_rowid();
-    transaction
-        .prepare_cached("DELETE FROM events WHERE number <= ?1")?
-        .execute([number - i64::from(MAX_EVENTS)])?;
+    let mut numbers = Vec::with_capacity(events.len());
+    let mut insert = transaction.prepare_cached(INSERT)?;
+    for event in events {
+        insert.execute(named_params! {
+            ":at": time(event.at),
+            ":kind": word(&event.kind)?,
+            ":sandbox": event.sandbox.as_ref().map(SandboxId::as_str),
+            ":name": event.name.as_ref().map(SandboxName::as_str),
+            ":namespace": event.namespace.as_ref().map(Namespace::as_str),
+            ":exec": event.exec.as_ref().map(ExecId::as_str),
+            ":detail": event.detail,
+        })?;
+        numbers.push(transaction.last_insert_rowid());
+    }
+    drop(insert);
+    if let Some(last) = numbers.last() {
+        transaction
+            .prepare_cached("DELETE FROM events WHERE number <= ?1")?
+            .execute([last - i64::from(MAX_EVENTS)])?;
+    }
     transaction.commit()?;
-    Ok(number)
+    Ok(numbers)
 }
 
 /// Events from number `from` on, at most `limit`. A row that cannot be read is left out and logged.

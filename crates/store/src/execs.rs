@@ -10,11 +10,11 @@ use crate::{
 };
 
 const INSERT: &str = "INSERT INTO execs VALUES (:id, :sandbox, :request_id, :state, :spec, :outcome, :pid, \
-     :created_at, :started_at, :ended_at, :last_entry, :n_lost)";
+     :created_at, :started_at, :ended_at, :last_entry, :n_lost, :asked_by)";
 
 const UPDATE: &str = "UPDATE execs SET sandbox = :sandbox, request_id = :request_id, state = :state, spec = :spec, \
      outcome = :outcome, pid = :pid, created_at = :created_at, started_at = :started_at, ended_at = :ended_at, \
-     last_entry = :last_entry, n_lost = :n_lost WHERE id = :id";
+     last_entry = :last_entry, n_lost = :n_lost, asked_by = :asked_by WHERE id = :id";
 
 pub(crate) fn insert(database: &Database, record: &ExecRecord) -> Result<(), StoreError> {
     match write(database, INSERT, record) {
@@ -45,6 +45,7 @@ fn write(database: &Database, sql: &str, record: &ExecRecord) -> Result<usize, r
         ":ended_at": record.ended_at.map(time),
         ":last_entry": record.last_entry.map(|number| i64::try_from(number).unwrap_or(i64::MAX)),
         ":n_lost": i64::try_from(record.n_lost).unwrap_or(i64::MAX),
+        ":asked_by": record.asked_by,
     })
 }
 
@@ -182,5 +183,6 @@ fn read_columns(columns: &Columns<'_>) -> Result<ExecRecord, Reason> {
         ended_at: columns.maybe_time("ended_at")?,
         last_entry: columns.number("last_entry")?,
         n_lost: columns.number("n_lost")?.unwrap_or(0),
+        asked_by: columns.maybe_parsed("asked_by")?,
     })
 }

@@ -7,6 +7,7 @@
 
 mod calls;
 mod database;
+mod desk;
 mod error;
 mod events;
 mod execs;
@@ -18,7 +19,9 @@ mod record;
 mod row;
 mod sandboxes;
 mod secrets;
+mod shares;
 mod snapshots;
+mod ssh_keys;
 mod store;
 mod volumes;
 
@@ -33,7 +36,7 @@ pub use ledger::{
 pub use packages::MAX_PACKAGE_JOBS;
 pub use record::{
     CallQuery, CorruptRow, ExecRecord, KeyRecord, NewCall, NewEvent, OwnSecret, PackageJobRecord,
-    SandboxRecord, SandboxRows, SandboxSecrets, SecretRecord, SnapshotRecord, SnapshotRows, VolumeRecord,
-    VolumeRows, VolumeState,
+    SandboxRecord, SandboxRows, SandboxSecrets, SecretRecord, ShareRecord, SnapshotRecord, SnapshotRows,
+    VolumeRecord, VolumeRows, VolumeState,
 };
 pub use store::Store;

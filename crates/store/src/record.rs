@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 use sandbox::{
-    Authority, DnsName, EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, ExposedPort, Frontend,
-    InstalledPackage, Isolation, KeyId, KeyView, Lifetime, Namespace, PackageJobId, PackageManager,
-    PackageState, RequestId, SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState, SecretName,
-    SecretRules, SecretValue, SnapshotId, SnapshotName, VolumeId, VolumeSpec, VolumeStorage,
+    Authority, Call, DnsName, EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, ExposedPort, Frontend,
+    InstalledPackage, Isolation, KeyId, KeyView, Lifetime, Namespace, NetworkRequest, PackageJobId,
+    PackageManager, PackageState, RequestId, SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState,
+    SecretName, SecretRules, SecretValue, ShareId, SnapshotId, SnapshotName, VolumeId, VolumeSpec,
+    VolumeStorage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,9 @@ pub struct SandboxRecord {
     /// What is reachable from outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<ExposedPort>,
+    /// What was asked for beyond its network policy, oldest first. The grants that hold are in the plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network_requests: Vec<NetworkRequest>,
 }
 
 /// All that is known of one exec but its output, which is in the ledger.
@@ -54,6 +58,23 @@ pub struct ExecRecord {
     pub last_entry: Option<u64>,
     /// Pieces of output that never came into the ledger.
     pub n_lost: u64,
+    /// Whoever asked for it, in words. Unknown for a sandbox's own init, and for execs of earlier releases.
+    pub asked_by: Option<String>,
+}
+
+/// A share: an address that shows a sandbox, or what a key does, to whoever has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareRecord {
+    pub id: ShareId,
+    /// Whoever made it, in words.
+    pub made_by: String,
+    /// The key of whoever made it, if one was used.
+    pub key: Option<KeyId>,
+    /// What it shows: a sandbox or a key.
+    pub sandbox: Option<SandboxId>,
+    pub shown_key: Option<KeyId>,
+    pub created_at: Timestamp,
+    pub expires_at: Timestamp,
 }
 
 /// All that is known of one job that installs packages but what it printed.
@@ -167,6 +188,24 @@ pub struct NewCall {
     pub error: Option<String>,
     pub duration_ms: u64,
     pub client: Option<String>,
+}
+
+impl NewCall {
+    pub fn numbered(self, number: u64) -> Call {
+        Call {
+            number,
+            at: self.at,
+            who: self.who,
+            key: self.key,
+            frontend: self.frontend,
+            action: self.action,
+            sandbox: self.sandbox,
+            namespace: self.namespace,
+            error: self.error,
+            duration_ms: self.duration_ms,
+            client: self.client,
+        }
+    }
 }
 
 /// Which lines of the audit to read. Everything given must hold.

@@ -4,25 +4,40 @@ use rusqlite::{OptionalExtension, Params, Row, named_params};
 use sandbox::{KeyId, Namespace, RequestId, SandboxId, SandboxName};
 
 use crate::{
-    CorruptRow, SandboxRecord, SandboxRows, StoreError,
+    CorruptRow, ExecRecord, SandboxRecord, SandboxRows, StoreError,
     database::Database,
+    execs,
     row::{Columns, Reason, json, time},
 };
 
 const INSERT: &str = "INSERT INTO sandboxes VALUES (:id, :namespace, :name, :request_id, :state, :reason, :spec, \
      :plan, :isolation, :lifetime, :created_at, :started_at, :stopped_at, :expires_at, :last_active_at, \
-     :owner, :replaces, :ports)";
+     :owner, :replaces, :ports, :network_requests)";
 
 const UPDATE: &str = "UPDATE sandboxes SET namespace = :namespace, name = :name, request_id = :request_id, \
      state = :state, reason = :reason, spec = :spec, plan = :plan, isolation = :isolation, lifetime = :lifetime, \
      created_at = :created_at, started_at = :started_at, stopped_at = :stopped_at, expires_at = :expires_at, \
-     last_active_at = :last_active_at, owner = :owner, replaces = :replaces, ports = :ports WHERE id = :id";
+     last_active_at = :last_active_at, owner = :owner, replaces = :replaces, ports = :ports, \
+     network_requests = :network_requests WHERE id = :id";
 
 pub(crate) fn insert(database: &Database, record: &SandboxRecord) -> Result<(), StoreError> {
     match write(database, INSERT, record) {
         Ok(_) => Ok(()),
         Err(source) => Err(refusal(database, record, source)),
     }
+}
+
+pub(crate) fn insert_with(
+    database: &Database,
+    record: &SandboxRecord,
+    first: &ExecRecord,
+) -> Result<(), StoreError> {
+    let failed = |source| database.error("writing a sandbox", source);
+    // Dropped without a commit, it takes both back.
+    let transaction = database.connection.unchecked_transaction().map_err(failed)?;
+    insert(database, record)?;
+    execs::insert(database, first)?;
+    transaction.commit().map_err(failed)
 }
 
 pub(crate) fn update(database: &Database, record: &SandboxRecord) -> Result<(), StoreError> {
@@ -53,6 +68,8 @@ fn write(database: &Database, sql: &str, record: &SandboxRecord) -> Result<usize
         ":owner": record.owner.as_ref().map(KeyId::as_str),
         ":replaces": record.replaces.as_ref().map(SandboxId::as_str),
         ":ports": (!record.ports.is_empty()).then(|| json(&record.ports)).transpose()?,
+        ":network_requests":
+            (!record.network_requests.is_empty()).then(|| json(&record.network_requests)).transpose()?,
     })
 }
 
@@ -170,5 +187,6 @@ fn read_columns(columns: &Columns<'_>) -> Result<SandboxRecord, Reason> {
         owner: columns.maybe_parsed("owner")?,
         replaces: columns.maybe_parsed("replaces")?,
         ports: columns.maybe_json("ports")?.unwrap_or_default(),
+        network_requests: columns.maybe_json("network_requests")?.unwrap_or_default(),
     })
 }

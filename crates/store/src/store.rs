@@ -1,22 +1,29 @@
-//! The façade: async calls in front of one blocking thread that owns the database.
+//! The façade: async calls in front of a database that blocks.
+//!
+//! Most calls are done by a thread of the store's own. The small writes that every sandbox and every command makes are
+//! done at once by whoever asks, as long as nobody else is at the database and the disk is fast: handing one to another
+//! thread and waiting for its answer takes as long as the write.
 
 use std::{
     fmt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use jiff::Timestamp;
 use sandbox::{
     Call, Event, ExecId, KeyId, Namespace, PackageJobId, RequestId, SandboxId, SandboxName, SecretName,
-    SnapshotId, VolumeId,
+    ShareId, SnapshotId, SshKeyId, SshKeyView, VolumeId,
 };
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     CallQuery, ExecRecord, KeyRecord, NewCall, NewEvent, PackageJobRecord, SandboxRecord, SandboxRows,
-    SandboxSecrets, SecretRecord, SnapshotRecord, SnapshotRows, StoreError, VolumeRecord, VolumeRows, calls,
+    SandboxSecrets, SecretRecord, ShareRecord, SnapshotRecord, SnapshotRows, StoreError, VolumeRecord,
+    VolumeRows, calls,
     database::{self, Database},
-    events, execs, keys, packages, sandboxes, secrets, snapshots, volumes,
+    desk::Desk,
+    events, execs, keys, packages, sandboxes, secrets, shares, snapshots, ssh_keys, volumes,
 };
 
 /// Calls that wait for the thread; one more waits in its caller.
@@ -24,16 +31,19 @@ const MAX_QUEUED: usize = 256;
 
 enum Command {
     Run(Box<dyn FnOnce(&mut Database) + Send>),
+    /// Fold the write-ahead log into the database.
+    Checkpoint,
     Close(oneshot::Sender<()>),
 }
 
-/// Records of sandboxes, execs and events. Clones share one thread, which ends with the last clone or with
-/// [`Store::close`].
+/// Records of sandboxes, execs and events. Clones share one database and one thread, which ends with the last clone or
+/// with [`Store::close`].
 ///
 /// A call whose future is dropped may still take effect: it was sent.
 #[derive(Clone)]
 pub struct Store {
     commands: mpsc::Sender<Command>,
+    desk: Arc<Desk>,
 }
 
 impl fmt::Debug for Store {
@@ -48,11 +58,13 @@ impl Store {
     pub fn open(home: &Path) -> Result<Self, StoreError> {
         let database = Database::open(home)?;
         let (commands, inbox) = mpsc::channel(MAX_QUEUED);
+        let desk = Arc::new(Desk::new(database));
+        let served = Arc::clone(&desk);
         std::thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || serve(database, inbox))
+            .spawn(move || serve(&served, inbox))
             .map_err(|source| StoreError::Io { what: "start a thread for", path: home.to_owned(), source })?;
-        Ok(Self { commands })
+        Ok(Self { commands, desk })
     }
 
     /// Gives the database of a home another name, which ends with `suffix`. Returns that name; none when there is no
@@ -78,9 +90,22 @@ impl Store {
         self.run(move |database| sandboxes::insert(database, &record)).await
     }
 
+    /// The same with the record of its first exec, both or none.
+    pub async fn insert_sandbox_with(
+        &self,
+        record: SandboxRecord,
+        first: Option<ExecRecord>,
+    ) -> Result<(), StoreError> {
+        self.run_at_once(move |database| match &first {
+            Some(first) => sandboxes::insert_with(database, &record, first),
+            None => sandboxes::insert(database, &record),
+        })
+        .await
+    }
+
     /// Replaces the whole record; `Missing` when there is none of that id.
     pub async fn update_sandbox(&self, record: SandboxRecord) -> Result<(), StoreError> {
-        self.run(move |database| sandboxes::update(database, &record)).await
+        self.run_at_once(move |database| sandboxes::update(database, &record)).await
     }
 
     pub async fn sandbox(&self, id: SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
@@ -116,11 +141,11 @@ impl Store {
     /// Fails with `RequestKnownExec` when the sandbox has an exec for the same request id, with `Missing` when there is
     /// no such sandbox.
     pub async fn insert_exec(&self, record: ExecRecord) -> Result<(), StoreError> {
-        self.run(move |database| execs::insert(database, &record)).await
+        self.run_at_once(move |database| execs::insert(database, &record)).await
     }
 
     pub async fn update_exec(&self, record: ExecRecord) -> Result<(), StoreError> {
-        self.run(move |database| execs::update(database, &record)).await
+        self.run_at_once(move |database| execs::update(database, &record)).await
     }
 
     pub async fn exec(&self, id: ExecId) -> Result<Option<ExecRecord>, StoreError> {
@@ -214,9 +239,10 @@ impl Store {
         self.run(|database| snapshots::all(database)).await
     }
 
-    /// Gives the event its number. The oldest events go when there are more than [`crate::MAX_EVENTS`].
-    pub async fn append_event(&self, event: NewEvent) -> Result<Event, StoreError> {
-        self.run(move |database| events::append(database, event)).await
+    /// Gives the events their numbers, in their order; all of them or none. The oldest events go when there are more than
+    /// [`crate::MAX_EVENTS`].
+    pub async fn append_events(&self, events: Vec<NewEvent>) -> Result<Vec<Event>, StoreError> {
+        self.run_at_once(move |database| events::append(database, events)).await
     }
 
     /// Events from number `from` on, at most `limit` of them.
@@ -248,8 +274,36 @@ impl Store {
         self.run(move |database| keys::remove(database, &ids)).await
     }
 
+    /// Fails with `SshKeyTaken` when it is bound already.
+    pub async fn insert_ssh_key(&self, record: SshKeyView) -> Result<(), StoreError> {
+        self.run(move |database| ssh_keys::insert(database, &record)).await
+    }
+
+    /// Oldest first.
+    pub async fn ssh_keys(&self) -> Result<Vec<SshKeyView>, StoreError> {
+        self.run(|database| ssh_keys::all(database)).await
+    }
+
+    pub async fn remove_ssh_key(&self, id: SshKeyId) -> Result<(), StoreError> {
+        self.run(move |database| ssh_keys::remove(database, &id)).await
+    }
+
+    pub async fn insert_share(&self, record: ShareRecord) -> Result<(), StoreError> {
+        self.run(move |database| shares::insert(database, &record)).await
+    }
+
+    /// Oldest first.
+    pub async fn shares(&self) -> Result<Vec<ShareRecord>, StoreError> {
+        self.run(|database| shares::all(database)).await
+    }
+
+    pub async fn remove_shares(&self, ids: Vec<ShareId>) -> Result<(), StoreError> {
+        self.run(move |database| shares::remove(database, &ids)).await
+    }
+
     /// All of them or none, in one transaction. The oldest calls go when there are more than [`crate::MAX_CALLS`].
-    pub async fn append_calls(&self, calls: Vec<NewCall>) -> Result<(), StoreError> {
+    /// Returns their numbers.
+    pub async fn append_calls(&self, calls: Vec<NewCall>) -> Result<Vec<u64>, StoreError> {
         self.run(move |database| calls::append(database, &calls)).await
     }
 
@@ -324,6 +378,31 @@ impl Store {
         }
     }
 
+    /// Runs a small write here and now, if that is possible without waiting.
+    async fn run_at_once<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Database) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match self.try_at_once(work) {
+            Ok(done) => done,
+            Err(work) => self.run(work).await,
+        }
+    }
+
+    /// Returns the work if it has to wait.
+    fn try_at_once<T, W: FnOnce(&mut Database) -> Result<T, StoreError>>(
+        &self,
+        work: W,
+    ) -> Result<Result<T, StoreError>, W> {
+        let Some(mut turn) = self.desk.turn_at_once() else { return Err(work) };
+        let done = turn.timed(work);
+        if turn.is_checkpoint_due() {
+            // The queue may be full, or closed: then it is due again after the next write.
+            drop(self.commands.try_send(Command::Checkpoint));
+        }
+        Ok(done)
+    }
+
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Database) -> Result<T, StoreError> + Send + 'static,
@@ -338,11 +417,22 @@ impl Store {
     }
 }
 
-fn serve(mut database: Database, mut inbox: mpsc::Receiver<Command>) {
+fn serve(desk: &Desk, mut inbox: mpsc::Receiver<Command>) {
     let mut closed = None;
     while let Some(command) = inbox.blocking_recv() {
         match command {
-            Command::Run(work) => work(&mut database),
+            Command::Run(work) => {
+                let mut turn = desk.turn();
+                turn.count_write();
+                // Only we close it, below.
+                if let Some(database) = turn.database() {
+                    work(database);
+                }
+                if turn.is_checkpoint_due() {
+                    turn.checkpoint();
+                }
+            }
+            Command::Checkpoint => desk.turn().checkpoint(),
             Command::Close(done) => {
                 closed = Some(done);
                 break;
@@ -350,7 +440,7 @@ fn serve(mut database: Database, mut inbox: mpsc::Receiver<Command>) {
         }
     }
     // Closing the last connection folds the write-ahead log into the database.
-    drop(database);
+    desk.close();
     drop(inbox);
     if let Some(done) = closed {
         done.send(()).unwrap_or(());

@@ -60,12 +60,12 @@ fn event(n: usize) -> NewEvent {
 async fn the_store_says_no_space_and_works_again_when_there_is_some() {
     let Some(disk) = SmallDisk::new(2 << 20) else { return };
     let store = Store::open(disk.path()).unwrap();
-    let first = store.append_event(event(0)).await.unwrap();
+    let first = store.append_events(vec![event(0)]).await.unwrap().remove(0);
     disk.fill();
     let mut n = 0;
     let error = loop {
         n += 1;
-        if let Err(error) = store.append_event(event(n)).await {
+        if let Err(error) = store.append_events(vec![event(n)]).await {
             break error;
         }
         assert!(n < 1000, "the disk does not fill");
@@ -77,7 +77,7 @@ async fn the_store_says_no_space_and_works_again_when_there_is_some() {
     assert_eq!(store.events(1, 1).await.unwrap(), [first]);
 
     disk.free();
-    let next = store.append_event(event(n)).await.unwrap();
+    let next = store.append_events(vec![event(n)]).await.unwrap().remove(0);
     assert_eq!(next.number, n as u64 + 1);
     store.close().await;
     let store = Store::open(disk.path()).unwrap();
@@ -91,7 +91,7 @@ async fn a_store_cannot_be_made_on_a_full_disk_but_can_be_later() {
     let error = Store::open(disk.path()).unwrap_err();
     assert!(matches!(error, StoreError::NoSpace { .. }), "{error:?}");
     disk.free();
-    Store::open(disk.path()).unwrap().append_event(event(1)).await.unwrap();
+    Store::open(disk.path()).unwrap().append_events(vec![event(1)]).await.unwrap().remove(0);
 }
 
 #[test]

@@ -72,8 +72,9 @@ async fn another_homes_database_is_not_this_homes() {
 #[tokio::test]
 async fn a_database_from_before_there_were_marks_is_its_homes_if_the_home_is_as_old() {
     let age = "DROP TABLE home; ALTER TABLE execs DROP COLUMN last_entry; ALTER TABLE execs DROP COLUMN n_lost; \
-         ALTER TABLE sandboxes DROP COLUMN ports; DROP TABLE secrets; DROP TABLE sandbox_secrets; \
-         ALTER TABLE keys DROP COLUMN network; PRAGMA user_version = 7;";
+         ALTER TABLE execs DROP COLUMN asked_by; DROP TABLE shares; \
+         ALTER TABLE sandboxes DROP COLUMN ports; ALTER TABLE sandboxes DROP COLUMN network_requests; \
+         DROP TABLE ssh_keys; DROP TABLE secrets; DROP TABLE sandbox_secrets; ALTER TABLE keys DROP COLUMN network; PRAGMA user_version = 7;";
     let home = bound().await;
     meddle(home.path(), age);
     assert!(!is_of_home(home.path()).await, "the home is younger than this database");

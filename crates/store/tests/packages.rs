@@ -43,6 +43,7 @@ fn sandbox(seed: u8) -> SandboxRecord {
         owner: None,
         replaces: None,
         ports: Vec::new(),
+        network_requests: Vec::new(),
     }
 }
 

@@ -50,6 +50,7 @@ fn sandbox(seed: u8, called: &str) -> SandboxRecord {
         owner: None,
         replaces: None,
         ports: Vec::new(),
+        network_requests: Vec::new(),
     }
 }
 
@@ -66,6 +67,7 @@ fn exec(seed: u8, of: &SandboxRecord) -> ExecRecord {
         ended_at: None,
         last_entry: None,
         n_lost: 0,
+        asked_by: Some("key ana".to_owned()),
     }
 }
 
@@ -268,7 +270,7 @@ async fn events_are_numbered_bounded_and_never_numbered_again() {
     let store = Store::open(home.path()).unwrap();
     let extra = 5;
     for n in 1..=u64::from(MAX_EVENTS) + extra {
-        assert_eq!(store.append_event(event(&n.to_string())).await.unwrap().number, n);
+        assert_eq!(store.append_events(vec![event(&n.to_string())]).await.unwrap().remove(0).number, n);
     }
     let first = store.events(0, 3).await.unwrap();
     assert_eq!(first.iter().map(|event| event.number).collect::<Vec<_>>(), [6, 7, 8]);
@@ -277,7 +279,7 @@ async fn events_are_numbered_bounded_and_never_numbered_again() {
     assert_eq!(store.events(u64::MAX, 10).await.unwrap(), []);
 
     meddle(home.path(), "DELETE FROM events WHERE number > 100;");
-    let next = store.append_event(event("after")).await.unwrap();
+    let next = store.append_events(vec![event("after")]).await.unwrap().remove(0);
     assert_eq!(next.number, u64::from(MAX_EVENTS) + extra + 1);
     assert_eq!(store.events(101, 10).await.unwrap(), [next]);
 }

@@ -58,6 +58,7 @@ fn sandbox() -> SandboxRecord {
         owner: None,
         replaces: None,
         ports: Vec::new(),
+        network_requests: Vec::new(),
     }
 }
 

@@ -18,6 +18,7 @@ pub enum Thing {
     Snapshot,
     Image,
     Key,
+    SshKey,
     Secret,
     File,
     HostPath,
@@ -40,6 +41,7 @@ impl Thing {
             Self::Snapshot => "snapshot",
             Self::Image => "image",
             Self::Key => "key",
+            Self::SshKey => "SSH key",
             Self::Secret => "secret",
             Self::File => "file",
             Self::HostPath => "host path",
@@ -185,6 +187,8 @@ pub enum Next {
     VolumeQuota,
     /// Get a key, or another one.
     MakeKey,
+    /// Begin a session of the dashboard, with a key or a new one-time address.
+    SignIn,
     /// Check what the host lacks.
     Diagnose,
     /// Rebuild the records from the files on disk.

@@ -1,7 +1,8 @@
 //! The decision: pure, for one flow at a time.
 //!
 //! A flow is judged once by its address alone and once for each name that the sandbox resolved to the address. It passes
-//! whatever it says if all of these pass; only as certain names if only those pass.
+//! whatever it says if all of these pass; only as certain names if only those pass. What the policies refuse may still
+//! pass by a grant ([`super::grant`]).
 
 use std::net::IpAddr;
 
@@ -84,6 +85,8 @@ pub enum PolicyRef {
     Own,
     /// By its index in [`NetworkPlan::ceilings`].
     Ceiling(usize),
+    /// By its index in [`NetworkPlan::grants`].
+    Grant(usize),
 }
 
 /// What decided; [`NetworkPlan::describe`] puts it into words.
@@ -151,7 +154,9 @@ impl NetworkPlan {
         let verdicts = self.policies().map(|(policy, rules)| {
             judge_name(rules, name).map(|own| own.of(policy)).map_err(|own| own.of(policy))
         });
-        match first_refusal(verdicts) {
+        let judged =
+            first_refusal(verdicts).or_else(|by| self.or_granted(by, |policy| judge_name(policy, name)));
+        match judged {
             Ok(by) => NameVerdict::Allow { by },
             Err(by) => NameVerdict::Deny { by },
         }
@@ -161,7 +166,9 @@ impl NetworkPlan {
     /// are how a stranger's name leads into the owner's network (rebinding).
     pub fn may_answer(&self, name: &DnsName, address: IpAddr, around: &Surroundings) -> bool {
         let place = Place::somewhere_at(address, around);
-        self.policies().all(|(_, policy)| could_pass(policy, &place, Some(name)))
+        let could = |policy: &Policy| could_pass(policy, &place, Some(name));
+        self.policies().all(|(_, policy)| could(policy))
+            || !is_closed_by_rule(&self.own, &place, Some(name)) && self.could_be_granted(could)
     }
 
     /// All policies, the sandbox's own first.
@@ -172,10 +179,12 @@ impl NetworkPlan {
     }
 
     fn judge(&self, traffic: &Traffic<'_>) -> Result<RuleRef, RuleRef> {
-        first_refusal(self.policies().map(|(policy, rules)| {
-            let judged = judge(rules, &self.namespace, traffic);
+        let of_one = |policy: &Policy| judge(policy, &self.namespace, traffic);
+        let judged = first_refusal(self.policies().map(|(policy, rules)| {
+            let judged = of_one(rules);
             judged.map(|own| own.of(policy)).map_err(|own| own.of(policy))
-        }))
+        }));
+        judged.or_else(|by| self.or_granted(by, of_one))
     }
 }
 
@@ -189,8 +198,8 @@ fn first_refusal(mut verdicts: impl Iterator<Item = Result<RuleRef, RuleRef>>) -
 
 /// What decided within one policy.
 #[derive(Debug, Clone, Copy)]
-struct Decider {
-    rule: Option<usize>,
+pub(super) struct Decider {
+    pub(super) rule: Option<usize>,
     cause: Cause,
 }
 
@@ -203,7 +212,7 @@ impl Decider {
         Self { rule: None, cause }
     }
 
-    fn of(self, policy: PolicyRef) -> RuleRef {
+    pub(super) fn of(self, policy: PolicyRef) -> RuleRef {
         RuleRef { policy, rule: self.rule, cause: self.cause }
     }
 }
@@ -353,6 +362,15 @@ pub(super) fn could_pass(policy: &Policy, place: &Place<'_>, name: Option<&DnsNa
         }
     }
     preset_reaches(policy.preset, place, Protocol::Tcp) || preset_reaches(policy.preset, place, Protocol::Udp)
+}
+
+/// Whether a rule of the policy denies all traffic to the place, whatever the preset is.
+fn is_closed_by_rule(policy: &Policy, place: &Place<'_>, name: Option<&DnsName>) -> bool {
+    let decides = |rule: &&Rule| {
+        target_matches(rule, policy.preset, place, name)
+            && (rule.action == RuleAction::Allow || rule.is_for_all_ports())
+    };
+    policy.rules.iter().find(decides).is_some_and(|rule| rule.action == RuleAction::Deny)
 }
 
 /// Judges by one policy whether a name may be resolved.

@@ -17,6 +17,7 @@ impl NetworkPlan {
         let policy = match by.policy {
             PolicyRef::Own => Some(&self.own),
             PolicyRef::Ceiling(index) => self.ceilings.get(index),
+            PolicyRef::Grant(index) => self.grants.get(index).map(|grant| &grant.policy),
         };
         // A reference of a policy that has since been replaced.
         let Some(policy) = policy else { return "decided by an earlier policy".to_owned() };
@@ -42,7 +43,7 @@ impl NetworkPlan {
     fn describe_preset(&self, preset: Preset, policy: PolicyRef, cause: Cause) -> String {
         let whose = match policy {
             PolicyRef::Own => String::new(),
-            PolicyRef::Ceiling(_) => format!(" of {}", self.whose(policy)),
+            PolicyRef::Ceiling(_) | PolicyRef::Grant(_) => format!(" of {}", self.whose(policy)),
         };
         let preset_words = format!("the preset `{preset}`{whose}");
         match cause {
@@ -65,6 +66,10 @@ impl NetworkPlan {
             PolicyRef::Own => "the sandbox's policy".to_owned(),
             PolicyRef::Ceiling(_) if self.ceilings.len() == 1 => "the ceiling".to_owned(),
             PolicyRef::Ceiling(index) => format!("ceiling {}", index + 1),
+            PolicyRef::Grant(index) => match self.grants.get(index) {
+                Some(grant) => format!("the grant {}", grant.id),
+                None => "a grant".to_owned(),
+            },
         }
     }
 

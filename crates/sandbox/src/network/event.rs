@@ -37,6 +37,25 @@ pub struct NetworkEvent {
     pub count: u32,
 }
 
+impl NetworkEvent {
+    /// What was wanted, as a rule would have it; `None` where that is not known. Names are those of DNS, so that nothing
+    /// in them can be a sentence.
+    pub fn target(&self) -> Option<String> {
+        let host = match (&self.name, self.address) {
+            (Some(name), _) => name.to_string(),
+            (None, Some(address)) if address.is_ipv6() => format!("[{address}]"),
+            (None, Some(address)) => address.to_string(),
+            (None, None) => return None,
+        };
+        Some(match (self.protocol, self.port) {
+            // A question about a name: nobody knows yet which port would follow.
+            (_, 0 | 53) => host,
+            (Protocol::Udp, port) => format!("udp@{host}:{port}"),
+            (Protocol::Tcp, port) => format!("{host}:{port}"),
+        })
+    }
+}
+
 /// What a network tells by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NetworkReport {
@@ -75,5 +94,36 @@ impl std::ops::Add for NetworkTraffic {
             sent_bytes: self.sent_bytes.saturating_add(other.sent_bytes),
             received_bytes: self.received_bytes.saturating_add(other.received_bytes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Rule;
+
+    #[test]
+    fn every_target_is_a_rule() {
+        let event = |name: Option<&str>, address: Option<&str>, port, protocol| NetworkEvent {
+            sandbox: SandboxId::from_random([1; 8]),
+            kind: NetworkEventKind::Denied,
+            protocol,
+            name: name.map(|name| name.parse().unwrap()),
+            address: address.map(|address| address.parse().unwrap()),
+            port,
+            rule: String::new(),
+            count: 1,
+        };
+        for (event, expected) in [
+            (event(Some("a.example"), None, 53, Protocol::Udp), "a.example"),
+            (event(None, Some("192.0.2.1"), 80, Protocol::Tcp), "192.0.2.1:80"),
+            (event(None, Some("2606:4700::1"), 80, Protocol::Tcp), "[2606:4700::1]:80"),
+            (event(None, Some("192.0.2.1"), 123, Protocol::Udp), "udp@192.0.2.1:123"),
+        ] {
+            let named = event.target().unwrap();
+            assert_eq!(named, expected);
+            assert!(named.parse::<Rule>().is_ok(), "{named}");
+        }
+        assert_eq!(event(None, None, 0, Protocol::Tcp).target(), None);
     }
 }

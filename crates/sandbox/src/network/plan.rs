@@ -44,6 +44,7 @@ pub fn plan_network(spec: &NetworkSpec, ceilings: &[Policy]) -> Result<NetworkPl
     let own = Policy { preset: spec.preset.unwrap_or_default(), rules: rules_of(placed) };
     Ok(NetworkPlan {
         ceilings: ceilings.to_vec(),
+        grants: Vec::new(),
         dns: decide_dns(&spec.dns, &own, ceilings)?,
         limits: decide_limits(&spec.limits)?,
         namespace: Namespace::default(),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    grant::NetworkGrant,
     rule::{Rule, RuleAction},
     spec::{Preset, RecordType},
 };
@@ -59,6 +60,9 @@ pub struct NetworkPlan {
     /// The operator's, and the key's: no caller can lift them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ceilings: Vec<Policy>,
+    /// What people allowed beside the policy, for a time. The engine takes each out when its time is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<NetworkGrant>,
     #[serde(default)]
     pub dns: DnsPlan,
     #[serde(default)]
@@ -72,7 +76,7 @@ impl NetworkPlan {
     /// Whether it takes more than the package gateway to serve it.
     pub fn needs_edge(&self) -> bool {
         let allows = |rule: &Rule| rule.action == RuleAction::Allow;
-        self.own.preset > Preset::Packages || self.own.rules.iter().any(allows)
+        self.own.preset > Preset::Packages || self.own.rules.iter().any(allows) || !self.grants.is_empty()
     }
 
     /// Whether the package gateway may serve the sandbox.

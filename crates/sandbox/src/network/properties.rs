@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::{overlap, *};
+use crate::NetworkRequestId;
 
 fn some_name() -> impl Strategy<Value = DnsName> {
     let label = || select(vec!["a", "b", "xn--bcher-kva", "corp"]);
@@ -210,6 +211,33 @@ proptest! {
             prop_assert!(under.decide_name(name).is_denied() || !plan.decide_name(name).is_denied());
             let may = |plan: &NetworkPlan| plan.may_answer(name, flow.address, &around);
             prop_assert!(!may(&under) || may(&plan));
+        }
+    }
+
+    #[test]
+    fn a_grant_opens_no_more_than_its_rules_under_its_ceilings(
+        plan in some_plan(), granted in vec(some_rule(), 1..4), ceiling in some_policy(),
+        flow in some_flow(), around in some_surroundings()
+    ) {
+        let policy = Policy { preset: Preset::None, rules: granted };
+        let (id, ceilings) = (NetworkRequestId::from_random([1; 8]), vec![ceiling]);
+        let alone = NetworkPlan { own: policy.clone(), ceilings: ceilings.clone(), ..NetworkPlan::default() };
+        let open = NetworkPlan { grants: vec![NetworkGrant { id, policy, ceilings }], ..plan.clone() };
+        let judged = |plan: &NetworkPlan| plan.decide(&flow.as_flow(), &around);
+        prop_assert!(is_within(&judged(&plan), &judged(&open)), "a grant closes nothing");
+        if judged(&plan).is_denied() && judged(&alone).is_denied() && flow.names.len() < 2 {
+            prop_assert!(judged(&open).is_denied(), "{:?}", judged(&open));
+        }
+        let mut shut = open.clone();
+        shut.own.rules.insert(0, "deny any".parse().unwrap());
+        prop_assert!(judged(&shut).is_denied(), "rules that deny stand above grants");
+        for name in &flow.names {
+            let is_denied = |plan: &NetworkPlan| plan.decide_name(name).is_denied();
+            prop_assert!(!is_denied(&open) || is_denied(&plan));
+            prop_assert!(is_denied(&open) || !is_denied(&plan) || !is_denied(&alone));
+            let may = |plan: &NetworkPlan| plan.may_answer(name, flow.address, &around);
+            prop_assert!(may(&open) || !may(&plan));
+            prop_assert!(!may(&open) || may(&plan) || may(&alone));
         }
     }
 

@@ -5,6 +5,8 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
+use super::named::MAX_NAMED_PORTS;
+
 /// The sandbox's own address, the same in every sandbox: each has a network namespace of its own.
 pub const OWN_ADDRESS_V4: Ipv4Addr = Ipv4Addr::new(10, 83, 66, 1);
 /// The same for IPv6; absent if the daemon's host has no route out for IPv6.
@@ -21,55 +23,77 @@ pub const RELEASE_MARK: u32 = 0x7761_7272;
 /// taken over can change them: pass `MSG_DONTWAIT` to calls that take it, and do not accept on a thread that others
 /// depend on without setting the socket to non-blocking first.
 ///
-/// The `6` ones are absent if the sandbox has no IPv6. On the wire they are in the order of the fields.
+/// On the wire they are in the order of the fields.
 #[derive(Debug)]
 pub struct NetworkSockets {
-    /// Listens for TCP connections to any address. The local address of an accepted connection is its destination. Own
-    /// address as destination: not ours to serve, close it.
-    pub tcp4: OwnedFd,
-    pub tcp6: Option<OwnedFd>,
-    /// Receives datagrams for any address, with their destination (`IP_ORIGDSTADDR`, `IPV6_ORIGDSTADDR`). Answers go
-    /// through `raw4` and `raw6`: this socket has another address.
-    pub udp4: OwnedFd,
-    pub udp6: Option<OwnedFd>,
+    /// Each listens for TCP connections to any address: one for IPv4 and one for IPv6 that take every port; or, in the form
+    /// of named ports, one for each port. The local address of an accepted connection is its destination. Own address as
+    /// destination: not ours to serve, close it.
+    pub tcp: Vec<OwnedFd>,
+    /// Each receives datagrams for any address, with their destination (`IP_ORIGDSTADDR`, `IPV6_ORIGDSTADDR`). Answers go
+    /// through `raw4` and `raw6`: these sockets have other addresses.
+    pub udp: Vec<OwnedFd>,
     /// Sends whole packets, headers included: first packets of TCP connections that may begin, resets, datagrams, and
     /// ICMP errors. Nothing can be received from it.
     pub raw4: OwnedFd,
+    /// Absent if the sandbox has no IPv6.
     pub raw6: Option<OwnedFd>,
     /// Receives the first packet (SYN) of every TCP connection to outside, from the network header on and without a
     /// valid TCP checksum; of IPv4 and IPv6. The kernel drops the packet itself and the program waits, and repeats it
-    /// after a second. `raw4` or `raw6` begin the connection by sending it with its checksum; then `tcp4` or `tcp6`
-    /// accepts. Packets are lost if too many wait.
+    /// after a second. `raw4` or `raw6` begin the connection by sending it with its checksum; then one of `tcp`
+    /// accepts. Packets are lost if too many wait. In the form of named ports the kernel drops none, and the connection
+    /// begins by itself.
     pub syn: OwnedFd,
 }
 
-impl NetworkSockets {
-    /// Their number with and without IPv6.
-    pub const COUNTS: [usize; 2] = [7, 4];
+/// Most sockets of one network: those of the form of named ports.
+pub const MAX_NETWORK_SOCKETS: usize = MAX_NAMED_PORTS + 3;
 
-    /// From the order of the fields; `None` if there are too few or too many.
-    pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Self> {
-        let has_v6 = match descriptors.len() {
-            7 => true,
-            4 => false,
-            _ => return None,
-        };
-        let mut rest = descriptors.into_iter();
-        let mut pair = || {
-            let v4 = rest.next()?;
-            Some((v4, if has_v6 { Some(rest.next()?) } else { None }))
-        };
-        let ((tcp4, tcp6), (udp4, udp6), (raw4, raw6)) = (pair()?, pair()?, pair()?);
-        let syn = rest.next()?;
-        Some(Self { tcp4, tcp6, udp4, udp6, raw4, raw6, syn })
+/// What a socket is, as the kernel says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketKind {
+    /// A listener.
+    Tcp,
+    Udp,
+    Raw4,
+    Raw6,
+    Packet,
+}
+
+impl NetworkSockets {
+    /// From sockets of which the caller found out what they are; `None` if some are missing or there are too many.
+    pub fn sorted(sockets: Vec<(SocketKind, OwnedFd)>) -> Option<Self> {
+        if sockets.len() > MAX_NETWORK_SOCKETS {
+            return None;
+        }
+        let (mut tcp, mut udp, mut raw4, mut raw6, mut syn) = (Vec::new(), Vec::new(), None, None, None);
+        for (kind, socket) in sockets {
+            let only = match kind {
+                SocketKind::Tcp => {
+                    tcp.push(socket);
+                    continue;
+                }
+                SocketKind::Udp => {
+                    udp.push(socket);
+                    continue;
+                }
+                SocketKind::Raw4 => &mut raw4,
+                SocketKind::Raw6 => &mut raw6,
+                SocketKind::Packet => &mut syn,
+            };
+            if only.replace(socket).is_some() {
+                return None;
+            }
+        }
+        let is_whole = !tcp.is_empty() && !udp.is_empty();
+        is_whole.then_some(Self { tcp, udp, raw4: raw4?, raw6, syn: syn? })
     }
 
     /// In the order of the fields.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let Self { tcp4, tcp6, udp4, udp6, raw4, raw6, syn } = self;
-        let all =
-            [Some(tcp4), tcp6.as_ref(), Some(udp4), udp6.as_ref(), Some(raw4), raw6.as_ref(), Some(syn)];
-        all.into_iter().flatten().map(|descriptor| descriptor.as_fd()).collect()
+        let Self { tcp, udp, raw4, raw6, syn } = self;
+        let all = tcp.iter().chain(udp).chain([raw4]).chain(raw6).chain([syn]);
+        all.map(|descriptor| descriptor.as_fd()).collect()
     }
 }
 
@@ -77,23 +101,32 @@ impl NetworkSockets {
 mod tests {
     use std::{fs::File, os::fd::AsRawFd as _};
 
-    use super::*;
+    use super::{SocketKind::*, *};
 
-    fn some(count: usize) -> Vec<OwnedFd> {
-        (0..count).map(|_| File::open("/dev/null").unwrap().into()).collect()
+    fn some(kinds: &[SocketKind]) -> Vec<(SocketKind, OwnedFd)> {
+        kinds.iter().map(|kind| (*kind, File::open("/dev/null").unwrap().into())).collect()
     }
 
     #[test]
     fn the_order_is_that_of_the_fields() {
-        for count in NetworkSockets::COUNTS {
-            let descriptors = some(count);
-            let numbers: Vec<_> = descriptors.iter().map(|one| one.as_raw_fd()).collect();
-            let sockets = NetworkSockets::from_descriptors(descriptors).unwrap();
-            assert_eq!(sockets.tcp6.is_some(), count == 7);
+        for whole in [&[Tcp, Tcp, Udp, Udp, Raw4, Raw6, Packet][..], &[Tcp, Udp, Raw4, Packet]] {
+            let descriptors = some(whole);
+            let numbers: Vec<_> = descriptors.iter().map(|(_, one)| one.as_raw_fd()).collect();
+            let sockets = NetworkSockets::sorted(descriptors).unwrap();
+            assert_eq!(sockets.raw6.is_some(), whole.contains(&Raw6));
             assert_eq!(sockets.descriptors().iter().map(|one| one.as_raw_fd()).collect::<Vec<_>>(), numbers);
         }
-        for count in [0, 1, 3, 5, 6, 8] {
-            assert!(NetworkSockets::from_descriptors(some(count)).is_none(), "{count}");
+        for wrong in [
+            &[][..],
+            &[Tcp],
+            &[Tcp, Udp, Raw4],
+            &[Udp, Raw4, Packet],
+            &[Tcp, Udp, Raw6, Packet],
+            &[Tcp, Udp, Raw4, Raw4, Packet],
+            &[Tcp, Udp, Raw4, Packet, Packet],
+            &[Tcp; MAX_NETWORK_SOCKETS + 1],
+        ] {
+            assert!(NetworkSockets::sorted(some(wrong)).is_none(), "{wrong:?}");
         }
     }
 }

@@ -483,3 +483,17 @@ fn specs_and_plans_are_json() {
     let around: Surroundings = serde_json::from_str(&serde_json::to_string(&around()).unwrap()).unwrap();
     assert_eq!(around, self::around());
 }
+
+/// A name that is denied is never resolved again; its addresses are closed as long as the sandbox knows them.
+#[test]
+fn a_denied_name_closes_the_addresses_that_the_sandbox_got_for_it() {
+    let plan = planned(Preset::Public, &[], &["evil.example"]);
+    let names: Vec<DnsName> = ["evil.example", "good.example"].map(|name| name.parse().unwrap()).into();
+    let flow =
+        |names| Flow { protocol: Protocol::Tcp, address: "93.184.216.34".parse().unwrap(), port: 443, names };
+    let decide = |names| plan.decide(&flow(names), &Surroundings::default());
+    assert!(decide(&names[..1]).is_denied());
+    // Another name that leads there too is still reached, as itself only.
+    assert!(matches!(decide(&names), Verdict::AllowNamed { names, .. } if names.len() == 1));
+    assert!(!decide(&[]).is_denied(), "an address that it never asked for by name");
+}
