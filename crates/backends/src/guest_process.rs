@@ -92,11 +92,14 @@ impl GuestProcess {
     }
 }
 
-/// Writes the pid file of a process that another one started, with its start time: the number alone may be reused.
+/// Writes the pid file of a process that another one started, with its start time: the number alone may be reused. The
+/// process may write the same into it at any time, so nobody must see it half written.
 pub(crate) fn write_pid(pid: i32, file: &Path) -> io::Result<()> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, start_time) = jail::parse_stat(&stat).ok_or(io::ErrorKind::InvalidData)?;
-    fs::write(file, format!("{pid} {start_time}\n"))
+    let written = file.with_extension("written");
+    fs::write(&written, format!("{pid} {start_time}\n"))?;
+    fs::rename(written, file)
 }
 
 /// Makes a directory that only its owner may enter, with its parents.

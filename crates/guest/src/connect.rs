@@ -72,6 +72,14 @@ pub(crate) async fn hand_out(
         Ok(socket) => socket,
         Err(failure) => return Ok(Err(failure)),
     };
+    hand_out_socket(writer, &socket).await
+}
+
+/// Attaches a socket to the response.
+pub(crate) async fn hand_out_socket(
+    writer: FrameWriter<'_>,
+    socket: &OwnedFd,
+) -> wire::Result<Result<(), Failure>> {
     match writer.respond_with(&Response::Socket, &[socket.as_fd()]).await {
         // Some kernels have Unix sockets that carry no descriptors.
         Err(ConnectionError::Io(error)) => {

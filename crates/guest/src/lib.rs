@@ -23,6 +23,7 @@ mod processes;
 mod program;
 mod reap;
 mod server;
+mod sftp;
 mod sockets;
 mod sys;
 mod transport;
@@ -41,6 +42,7 @@ use tokio::{
 };
 
 pub use program::{InstallFilter, run_program};
+pub use sftp::fuzz_sftp;
 pub use sockets::{InternetBudget, SocketGate};
 pub use sys::adopt_descriptor;
 pub use transport::Transport;
@@ -104,6 +106,14 @@ impl Guest {
         }
     }
 
+    /// The home directory of a user, as it is here.
+    pub(crate) fn home_of(&self, uid: u32) -> String {
+        match &self.home {
+            Some(home) if uid == rustix::process::geteuid().as_raw() => home.clone(),
+            _ => exec::user::home(uid),
+        }
+    }
+
     /// How many processes of the workload the kernel has killed for lack of memory so far.
     pub(crate) fn oom_kills(&self) -> u64 {
         let Some(counter) = &self.oom_counter else { return 0 };
@@ -126,11 +136,12 @@ fn at_home(mut request: Request, home: &str) -> Request {
         *path = moved(path).unwrap_or_else(|| std::mem::take(path));
     }
     let (env, user) = match &mut request {
-        Request::ExecStart(start) => (&mut start.env, &mut start.user),
-        Request::ContextCreate(start) => (&mut start.env, &mut start.user),
+        Request::ExecStart(start) => (Some(&mut start.env), &mut start.user),
+        Request::ContextCreate(start) => (Some(&mut start.env), &mut start.user),
+        Request::Sftp { user, .. } => (None, user),
         _ => return request,
     };
-    if let Some(variable) = env.get_mut("HOME")
+    if let Some(variable) = env.and_then(|env| env.get_mut("HOME"))
         && let Some(home) = moved(variable)
     {
         *variable = home;

@@ -6,7 +6,7 @@ use std::{
     io::{self, Write as _},
     net::TcpListener,
     os::{fd::OwnedFd, unix::net::UnixListener},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -67,7 +67,7 @@ fn configure(
             "--tcp" => transport = Some(tcp(&value)?),
             "--vsock" => transport = Some(crate::sys::listen_vsock(number(&value)?)?.into()),
             "--token-file" => token = Some(fs::read(PathBuf::from(value))?.trim_ascii().to_vec()),
-            "--pid-file" => fs::write(PathBuf::from(value), own_pid()?)?,
+            "--pid-file" => write_own_pid(&PathBuf::from(value))?,
             "--enter" => workload_cgroup.push(descriptor(&value)?),
             "--memory" => memory_cgroup = Some(descriptor(&value)?),
             "--oom-counter" => oom_counter = Some(descriptor(&value)?),
@@ -140,6 +140,13 @@ fn numbers(value: &OsString) -> io::Result<[u64; 3]> {
 }
 
 /// Our pid and start time, which together identify a process forever.
+/// Writes the file in one step: whoever started us may write the same into it, and read it, at any time.
+fn write_own_pid(file: &Path) -> io::Result<()> {
+    let new = file.with_extension("new");
+    fs::write(&new, own_pid()?)?;
+    fs::rename(new, file)
+}
+
 fn own_pid() -> io::Result<String> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     // Field 22 of all; the second one may contain spaces and ends at the last bracket.

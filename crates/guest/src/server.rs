@@ -9,7 +9,7 @@ use crate::{
     Guest, code, connect, end,
     exec::{self, BodyLeft},
     files::{self, Cancel, Grep},
-    listen, processes, wire,
+    listen, processes, sftp, wire,
     wire::{FrameReader, FrameWriter},
 };
 
@@ -117,6 +117,17 @@ impl Connection<'_, '_> {
                     refused => refused,
                 };
                 self.sent(handed_out).await
+            }
+            Request::Sftp { user, cwd, read_only, hand_out } => {
+                let start = sftp::Start { user, cwd, read_only };
+                if hand_out {
+                    let handed_out = sftp::hand_out(guest, self.reader, self.writer, &start).await?;
+                    return self.sent(handed_out).await;
+                }
+                match sftp::join(guest, self.reader, self.writer, &start).await? {
+                    Ok(()) => Ok(Next::Close),
+                    Err(failure) => self.tell(Err(failure)).await,
+                }
             }
             Request::Listen { port } => match listen::listen(guest, self.reader, self.writer, port).await? {
                 Ok(()) => Ok(Next::Close),

@@ -76,7 +76,7 @@ pub(crate) struct ChildFailure {
 pub(crate) const REPORT_BYTES: usize = 6;
 
 impl ChildFailure {
-    fn to_bytes(self) -> [u8; REPORT_BYTES] {
+    pub(crate) fn to_bytes(self) -> [u8; REPORT_BYTES] {
         let (code, detail) = match self.stage {
             Stage::Session => (1, 0),
             Stage::Cgroup => (2, 0),
@@ -166,6 +166,31 @@ pub(crate) fn fork_worker(
     }
 }
 
+/// Forks a child that joins the workload as this user, keeps no descriptor but `link` and the standard ones, does `work`
+/// and ends. `work` is told if it could not become that user.
+pub(crate) fn fork_into_workload(
+    link: OwnedFd,
+    cgroups: &[BorrowedFd<'_>],
+    identity: &Identity<'_>,
+    work: impl FnOnce(OwnedFd, Result<(), ChildFailure>),
+) -> io::Result<()> {
+    // SAFETY: as for `fork_worker`.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let joined = new_session()
+                .map_err(|errno| ChildFailure { stage: Stage::Session, errno })
+                .and_then(|()| enter_cgroups(cgroups))
+                .and_then(|()| become_user(identity));
+            close_all_but(&link);
+            work(link, joined);
+            // SAFETY: ends this process at once; runs no handlers of the parent's.
+            unsafe { libc::_exit(0) }
+        }
+        _pid => Ok(()),
+    }
+}
+
 /// In a child that leaves by `_exit`: closes every descriptor but the standard ones and this one. Values that own the
 /// others are copies of the parent's and are never dropped.
 fn close_all_but(kept: &OwnedFd) {
@@ -195,11 +220,9 @@ fn become_program(plan: &ChildPlan<'_>, vectors: Vectors<'_>) -> ChildFailure {
 }
 
 fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), ChildFailure> {
-    let at = |stage| move |error: rustix::io::Errno| ChildFailure { stage, errno: error.raw_os_error() };
+    let at = failed_at;
     new_session().map_err(|errno| ChildFailure { stage: Stage::Session, errno })?;
-    for cgroup in &plan.cgroups {
-        rustix::io::write(cgroup, b"0").map_err(at(Stage::Cgroup))?;
-    }
+    enter_cgroups(&plan.cgroups)?;
     rustix::stdio::dup2_stdin(plan.stdin).map_err(at(Stage::Stdio))?;
     rustix::stdio::dup2_stdout(plan.stdout).map_err(at(Stage::Stdio))?;
     rustix::stdio::dup2_stderr(plan.stderr).map_err(at(Stage::Stdio))?;
@@ -209,26 +232,55 @@ fn prepare_child(plan: &ChildPlan<'_>, groups: Option<&[Gid]>) -> Result<(), Chi
     if plan.terminal {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(at(Stage::Terminal))?;
     }
-    for (position, (resource, soft, hard)) in plan.rlimits.iter().enumerate() {
+    become_user(&Identity { uid: plan.uid, gid: plan.gid, groups, rlimits: &plan.rlimits, cwd: &plan.cwd })?;
+    restore_signals();
+    close_on_exec_from(if plan.channel.is_some() { 4 } else { 3 });
+    Ok(())
+}
+
+/// In the child.
+fn enter_cgroups(cgroups: &[BorrowedFd<'_>]) -> Result<(), ChildFailure> {
+    for cgroup in cgroups {
+        rustix::io::write(cgroup, b"0").map_err(failed_at(Stage::Cgroup))?;
+    }
+    Ok(())
+}
+
+/// Who a child becomes, and where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Identity<'a> {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Absent if this user namespace forbids `setgroups`.
+    pub(crate) groups: Option<&'a [Gid]>,
+    pub(crate) rlimits: &'a [(u32, u64, u64)],
+    pub(crate) cwd: &'a CStr,
+}
+
+/// In the child.
+fn become_user(identity: &Identity<'_>) -> Result<(), ChildFailure> {
+    for (position, (resource, soft, hard)) in identity.rlimits.iter().enumerate() {
         let position = u8::try_from(position).unwrap_or(u8::MAX);
         set_rlimit(*resource, *soft, *hard)
             .map_err(|errno| ChildFailure { stage: Stage::Rlimit(position), errno })?;
     }
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     // Like runc: a directory that only root may enter can be the working directory of another user.
-    let entered_early = rustix::process::chdir(plan.cwd.as_c_str()).is_ok();
-    if let Some(groups) = groups {
-        rustix::thread::set_thread_groups(groups).map_err(at(Stage::Groups))?;
+    let entered_early = rustix::process::chdir(identity.cwd).is_ok();
+    if let Some(groups) = identity.groups {
+        rustix::thread::set_thread_groups(groups).map_err(failed_at(Stage::Groups))?;
     }
-    let (uid, gid) = (Uid::from_raw(plan.uid), Gid::from_raw(plan.gid));
-    rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(at(Stage::Gid))?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(at(Stage::Uid))?;
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(failed_at(Stage::Gid))?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(failed_at(Stage::Uid))?;
     if !entered_early {
-        rustix::process::chdir(plan.cwd.as_c_str()).map_err(at(Stage::Directory))?;
+        rustix::process::chdir(identity.cwd).map_err(failed_at(Stage::Directory))?;
     }
-    restore_signals();
-    close_on_exec_from(if plan.channel.is_some() { 4 } else { 3 });
     Ok(())
+}
+
+fn failed_at(stage: Stage) -> impl FnOnce(rustix::io::Errno) -> ChildFailure {
+    move |error| ChildFailure { stage, errno: error.raw_os_error() }
 }
 
 /// In the child: not by `rustix`, which expects a process id as the result. gVisor returns 0.

@@ -215,6 +215,14 @@ impl Cgroups {
         Ok(files)
     }
 
+    /// Changes the limits of a workload's groups.
+    pub fn change(&self, id: &str, limits: &CgroupLimits) -> Result<(), CgroupError> {
+        self.hierarchies.iter().try_for_each(|hierarchy| {
+            let group = hierarchy.directory.join(id);
+            hierarchy.limit(&group, limits)
+        })
+    }
+
     /// Freezes or thaws every process of the workload, and returns when that is done. A workload that could not be
     /// frozen keeps running.
     pub fn freeze(&self, id: &str, frozen: bool) -> Result<(), CgroupError> {
@@ -254,6 +262,15 @@ impl Cgroups {
         let mut usage = CgroupUsage::default();
         read_usage(&hierarchy.directory.join(id), Controller::CpuAccounting, hierarchy.is_v2, &mut usage);
         usage.cpu_micros
+    }
+
+    /// Where the kernel lists the processes of a workload; nowhere without cgroups.
+    pub fn process_lists(&self, id: &str) -> Vec<PathBuf> {
+        // A workload is in all hierarchies.
+        let Some(hierarchy) = self.hierarchies.first() else { return Vec::new() };
+        let group = hierarchy.directory.join(id);
+        let parts = hierarchy.parts(&group).into_iter().filter(|part| part.is_dir());
+        std::iter::once(group.clone()).chain(parts).map(|group| group.join("cgroup.procs")).collect()
     }
 
     /// The ids that have a group in any hierarchy.

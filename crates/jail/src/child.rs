@@ -84,6 +84,7 @@ pub(crate) fn become_guest(
         sys_is_empty: false,
         empty: None,
         pid: (0, 0),
+        network_namespace: 0,
         rlimits: cage.rlimits,
         internet: cage.internet,
         filter,
@@ -126,6 +127,8 @@ struct Child<'a> {
     empty: Option<OwnedFd>,
     /// The host's pid of this process, and its start time.
     pid: (i32, u64),
+    /// The number of its network namespace.
+    network_namespace: u64,
     rlimits: Vec<(u32, u64, u64)>,
     internet: InternetBudget,
     filter: &'a Filter,
@@ -305,6 +308,7 @@ impl Child<'_> {
         let stat = fs::read_to_string("/proc/self/stat")?;
         self.pid = parse_stat(&stat)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/stat cannot be read"))?;
+        self.network_namespace = rustix::fs::stat("/proc/self/ns/net")?.st_ino;
         Ok(())
     }
 
@@ -320,7 +324,8 @@ impl Child<'_> {
         let (Some(listener), Some(pid_file)) = (descriptors.next(), descriptors.next()) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "descriptors are missing"));
         };
-        rustix::io::write(pid_file, format!("{} {}\n", self.pid.0, self.pid.1).as_bytes())?;
+        let ((pid, start_time), network) = (self.pid, self.network_namespace);
+        rustix::io::write(pid_file, format!("{pid} {start_time} {network}\n").as_bytes())?;
         let oom_counter = if has_oom_counter { descriptors.next() } else { None };
         let memory_cgroup = if has_memory { descriptors.next() } else { None };
         let workload_cgroup = descriptors.collect();
@@ -495,6 +500,7 @@ mod tests {
             sys_is_empty: false,
             empty: None,
             pid: (0, 0),
+            network_namespace: 0,
             rlimits: Vec::new(),
             internet: InternetBudget { bytes: 0, tcp_socket: 0, other_socket: 0 },
             filter,

@@ -22,7 +22,7 @@ use rustix::{
     },
 };
 
-use crate::{cage::MountFlag, mounts, packet, privileges, seccomp, sys};
+use crate::{cage::MountFlag, mounts, packet, privileges, program_pages, seccomp, sys};
 
 /// The argument that tells a program that it was started as the edge.
 const ROLE: &str = "warren-edge";
@@ -33,11 +33,11 @@ pub const EDGE_USER: u32 = 0xf000_0001;
 const COVERED: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/mnt"];
 
 /// Starts the edge from the current program, which must call [`enter_edge_role`] first. Returns the daemon's end of the
-/// control socket; when that closes, the edge ends.
+/// control socket; when that closes, the edge ends. What it says about its end comes by its standard error.
 pub fn start_edge() -> io::Result<(OwnedFd, Child)> {
     let (ours, theirs) = packet::pair()?;
     let mut command = Command::new("/proc/self/exe");
-    command.arg0(ROLE).env_clear().stdin(theirs).stdout(Stdio::null());
+    command.arg0(ROLE).env_clear().stdin(theirs).stdout(Stdio::null()).stderr(Stdio::piped());
     Ok((ours, command.spawn()?))
 }
 
@@ -52,7 +52,6 @@ pub fn enter_edge_role() -> Option<OwnedFd> {
         Ok(control) => Some(control),
         Err(error) => {
             use std::io::Write as _;
-            // Standard error is the daemon's.
             let _told = writeln!(io::stderr(), "the edge could not give up its rights: {error}");
             sys::exit_now(1)
         }
@@ -62,6 +61,7 @@ pub fn enter_edge_role() -> Option<OwnedFd> {
 /// Gives up everything but the control socket. A failure at any step is one of the whole: half of these walls are none.
 fn confine() -> io::Result<OwnedFd> {
     sys::reset_signals();
+    sys::ignore_broken_pipes();
     sys::close_range(3, u32::MAX)?;
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
@@ -74,6 +74,7 @@ fn confine() -> io::Result<OwnedFd> {
     // A connection takes up to six descriptors.
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    program_pages::let_go_of_program();
     let is_root = geteuid().is_root();
     enter_namespaces(is_root)?;
     enter_empty_root()?;

@@ -28,6 +28,7 @@ mod own_program;
 mod packet;
 mod privileges;
 pub mod probe;
+mod program_pages;
 mod seccomp;
 mod spawner;
 mod start;
@@ -43,9 +44,13 @@ pub use edge::{EDGE_USER, enter_edge_role, start_edge};
 pub use floor::run_bare;
 pub use guests::{LivingGuest, ProcessOwner, find_guests};
 pub use image::{LookedInto as ImageView, is_image_free, look_into as look_into_image};
-pub use network::{NetworkEnd, NetworkMeans};
+pub use network::{
+    NamedPorts, NetworkEnd, NetworkMeans,
+    later::{make_network_later, run_network_role},
+};
 pub use packet::{Failure, Reply, ReplySocket, Request, Unlinked};
 pub use privileges::WORKLOAD_CAPABILITIES;
+pub use program_pages::let_go_of_program;
 pub use seccomp::{FILTER_NAME, SocketGate, install_filter, max_netlink_sockets};
 pub use spawner::{SpawnError, SpawnerHandle, Worker};
 pub use start::{run_spawner_role, start_spawner};

@@ -8,9 +8,14 @@
 //!                                                                               └→ TCP, UDP: our sockets, by tproxy
 //! ```
 //!
+//! A kernel without these rules gets the form of named ports: the route brings every packet in here all the same, and
+//! one socket for each port that a policy names takes what is for that port, whatever the address. Nothing can hold a
+//! first packet then, so a connection begins before anybody decided; what is for other ports is refused by the kernel.
+//!
 //! The kernel ends every connection inside. Whoever holds the sockets decides: it lets a connection begin by sending
 //! the packet that was dropped again through the raw socket, whose mark passes the rule; or refuses by sending a reset.
 
+pub(crate) mod later;
 mod routes;
 mod rules;
 mod sockets;
@@ -41,6 +46,16 @@ pub struct NetworkEnd {
     pub v6: Option<Ipv6Addr>,
     /// The mark by which packets of the raw sockets are known.
     pub mark: u32,
+    /// The only ports that lead to the sockets; absent where rules bring all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named: Option<NamedPorts>,
+}
+
+/// Ports that have a socket each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedPorts {
+    pub tcp: Vec<u16>,
+    pub udp: Vec<u16>,
 }
 
 /// Where the sockets are bound to. Nothing outside is at these addresses (RFC 5737, RFC 6666), and a packet for them
@@ -52,10 +67,12 @@ const PROXY_V6: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1);
 const PROXY_PORT: u16 = 61_443;
 
 /// Sets the network namespace of this process up and makes the sockets, in this order: TCP, UDP and raw, each for IPv4
-/// and then, if there is an address, for IPv6; last the packet socket.
+/// and then, if there is an address, for IPv6; last the packet socket. Of named ports, each has one socket for both.
 pub(crate) fn make(end: &NetworkEnd) -> io::Result<Vec<OwnedFd>> {
     routes::set(end)?;
-    rules::set(end)?;
+    if end.named.is_none() {
+        rules::set(end)?;
+    }
     sockets::make(end)
 }
 
@@ -67,7 +84,7 @@ pub enum NetworkMeans {
     Tproxy {
         v6: bool,
     },
-    /// Routes work, but rules do not. `why`: the kernel's answer to those.
+    /// Those ports of every address that have a socket; rules do not work. `why`: the kernel's answer to those.
     NamedPorts {
         v6: bool,
         why: String,
@@ -82,7 +99,12 @@ const TRIED: NetworkEnd = NetworkEnd {
     v4: Ipv4Addr::new(10, 0, 2, 15),
     v6: Some(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 15)),
     mark: 1,
+    named: None,
 };
+/// Ports for the same purpose.
+const TRIED_PORT: u16 = 53;
+/// Has debug builds do without rules, so that tests see the other form on a kernel that has both.
+const WITHOUT_RULES: &str = "WARREN_TEST_NAMED_PORTS";
 
 /// A try in a child of this process: its number, and where it reports.
 #[derive(Debug)]
@@ -116,7 +138,28 @@ impl NetworkMeans {
         };
         match rules::set(&end).and_then(|()| sockets::make(&end)) {
             Ok(_sockets) => Self::Tproxy { v6 },
-            Err(error) => Self::NamedPorts { v6, why: error.to_string() },
+            Err(error) => Self::try_named_ports(end, &error),
+        }
+    }
+
+    fn try_named_ports(end: NetworkEnd, without_rules: &io::Error) -> Self {
+        let v6 = end.v6.is_some();
+        let named = NamedPorts { tcp: vec![TRIED_PORT], udp: vec![TRIED_PORT] };
+        match sockets::make(&NetworkEnd { named: Some(named), ..end }) {
+            Ok(_sockets) => Self::NamedPorts { v6, why: without_rules.to_string() },
+            Err(error) => Self::None { why: error.to_string() },
+        }
+    }
+
+    /// What is used of it.
+    #[must_use]
+    pub fn chosen(self) -> Self {
+        let is_without_rules = cfg!(debug_assertions) && std::env::var_os(WITHOUT_RULES).is_some();
+        match self {
+            Self::Tproxy { v6 } if is_without_rules => {
+                Self::NamedPorts { v6, why: format!("{WITHOUT_RULES} is set") }
+            }
+            found => found,
         }
     }
 }

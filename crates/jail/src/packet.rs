@@ -26,8 +26,8 @@ use crate::{
 /// Longest message. A cage takes about eight kilobytes, and about ten more with many layers or on a host with many
 /// processors.
 const MAX_PACKET_BYTES: usize = 128 * 1024;
-/// Most descriptors attached to one message.
-pub(crate) const MAX_DESCRIPTORS: usize = 32;
+/// Most descriptors attached to one message: the sockets of a network with many named ports.
+pub(crate) const MAX_DESCRIPTORS: usize = 40;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Request {
@@ -41,8 +41,9 @@ pub enum Request {
     /// Deletes a directory with its contents, whoever owns them. Answered by `Done`.
     Remove { path: PathBuf },
     /// Adds up the disk usage of the files below these directories and, if a guest is identified by its pid and start
-    /// time, of unlinked files that its processes hold open. Answered by `Measured`.
-    Measure { paths: Vec<PathBuf>, guest: Option<(i32, u64)>, unlinked: Unlinked },
+    /// time, of unlinked files that its processes hold open. `processes`: the kernel's lists of them, if there are any;
+    /// otherwise all processes of the host are looked at. Answered by `Measured`.
+    Measure { paths: Vec<PathBuf>, guest: Option<(i32, u64)>, processes: Vec<PathBuf>, unlinked: Unlinked },
     /// Work on files of sandboxes, with the spawner's rights over them: only the requester and the spawner's worker
     /// know the job and its result. Attached descriptors are for the worker. Ends with the spawner. Answered by
     /// `Worked`.

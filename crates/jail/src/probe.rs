@@ -165,11 +165,13 @@ fn seccomp_filter() -> Check {
 }
 
 fn network() -> Check {
-    let means = NetworkMeans::begin_trial().finish();
+    let means = NetworkMeans::begin_trial().finish().chosen();
     let detail = match &means {
         NetworkMeans::Tproxy { v6: true } => "tproxy, IPv4 and IPv6".to_owned(),
         NetworkMeans::Tproxy { v6: false } => "tproxy, IPv4 only".to_owned(),
-        NetworkMeans::NamedPorts { why, .. } => format!("no tproxy for nftables: {why}"),
+        NetworkMeans::NamedPorts { why, .. } => {
+            format!("named ports only (no tproxy for nftables: {why})")
+        }
         NetworkMeans::None { why } => why.clone(),
     };
     let fix = match &means {
@@ -177,7 +179,8 @@ fn network() -> Check {
         NetworkMeans::NamedPorts { .. } => Some("sudo modprobe -a nf_tables nft_tproxy".to_owned()),
         NetworkMeans::None { .. } => namespaces_fix(),
     };
-    Check { check: "network policies", works: fix.is_none(), is_needed: false, detail, fix }
+    let works = !matches!(means, NetworkMeans::None { .. });
+    Check { check: "network policies", works, is_needed: false, detail, fix }
 }
 
 fn idmapped(home: &Path) -> Check {
@@ -196,15 +199,15 @@ fn idmapped(home: &Path) -> Check {
 fn loop_devices() -> Check {
     let mkfs = find_program("mkfs.ext4");
     let missing = if !Path::new("/dev/loop-control").exists() {
-        Some(("no /dev/loop-control", "sudo modprobe loop"))
+        Some(("no /dev/loop-control", "sudo modprobe loop".to_owned()))
     } else if mkfs.is_none() {
-        Some(("mkfs.ext4 is not installed", "sudo apt-get install e2fsprogs"))
+        Some(("mkfs.ext4 is not installed", install("e2fsprogs", "e2fsprogs")))
     } else {
         None
     };
     let (works, detail, fix) = match missing {
         None => (true, "works", None),
-        Some((detail, fix)) => (false, detail, Some(fix.to_owned())),
+        Some((detail, fix)) => (false, detail, Some(fix)),
     };
     Check { check: "hard disk limits", works, is_needed: false, detail: detail.to_owned(), fix }
 }
@@ -223,11 +226,9 @@ fn subordinate_ids() -> Check {
     let helpers = ["newuidmap", "newgidmap"].iter().all(|name| find_program(name).is_some());
     let (works, detail, fix) = match (outer::Subordinate::of_user(user), helpers) {
         (Some(_), true) => (true, "works", None),
-        (Some(_), false) => (
-            false,
-            "newuidmap and newgidmap are not installed",
-            Some("sudo apt-get install uidmap".to_owned()),
-        ),
+        (Some(_), false) => {
+            (false, "newuidmap and newgidmap are not installed", Some(install("uidmap", "shadow-utils")))
+        }
         (None, _) => {
             let fix =
                 "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $(id -un)".to_owned();
@@ -237,18 +238,41 @@ fn subordinate_ids() -> Check {
     Check { check: "subordinate ids", works, is_needed: false, detail: detail.to_owned(), fix }
 }
 
+/// Exists where systemd is process 1.
+const SYSTEMD: &str = "/run/systemd/system";
+
+/// How this host lets the daemon limit what sandboxes use.
+fn cgroups_fix(is_root: bool, has_systemd: bool) -> String {
+    let drop_in = "/etc/systemd/system/user@.service.d/delegate.conf";
+    let delegate = "[Service]\\nDelegate=cpu memory pids";
+    match (is_root, has_systemd) {
+        (true, _) => "In a container, give it cgroups that it may write, such as with docker run --privileged.".to_owned(),
+        (false, true) => format!(
+            "sudo mkdir -p {}; printf '{delegate}\\n' | sudo tee {drop_in}; then log in again",
+            parent_of(drop_in)
+        ),
+        (false, false) => {
+            "Run the daemon as root: limits need cgroups that this user may write, and no systemd is here to delegate some."
+                .to_owned()
+        }
+    }
+}
+
+/// The command that installs a package here, by its names for apt and for others.
+fn install(for_apt: &str, for_others: &str) -> String {
+    let managers =
+        [("apt-get", "install", for_apt), ("dnf", "install", for_others), ("apk", "add", for_others)];
+    let found = managers.into_iter().find(|(program, ..)| find_program(program).is_some());
+    let sudo = if geteuid().is_root() { "" } else { "sudo " };
+    match found {
+        Some((program, verb, package)) => format!("{sudo}{program} {verb} {package}"),
+        None => format!("Install the package {for_others}."),
+    }
+}
+
 fn cgroups(is_root: bool) -> Vec<Check> {
     let cgroups = Cgroups::detect("warren-doctor");
-    let delegate = || {
-        let drop_in = "/etc/systemd/system/user@.service.d/delegate.conf";
-        let delegate = "[Service]\\nDelegate=cpu memory pids";
-        (!is_root).then(|| {
-            format!(
-                "sudo mkdir -p {}; printf '{delegate}\\n' | sudo tee {drop_in}; then log in again",
-                parent_of(drop_in)
-            )
-        })
-    };
+    let fix = cgroups_fix(is_root, Path::new(SYSTEMD).exists());
     let checks = [
         ("memory limits", Controller::Memory),
         ("cpu limits", Controller::Cpu),
@@ -265,7 +289,7 @@ fn cgroups(is_root: bool) -> Vec<Check> {
                 [] => "no cgroup has it here".to_owned(),
                 missing => missing.join(" "),
             };
-            Check { check, works: false, is_needed: false, detail: why, fix: delegate() }
+            Check { check, works: false, is_needed: false, detail: why, fix: Some(fix.clone()) }
         }
     });
     cgroups.forget();
@@ -280,7 +304,13 @@ fn open_files() -> Check {
     let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let works = most >= FEW_FILES;
     let fix = (!works).then(|| "ulimit -Hn 65536, or LimitNOFILE=65536 in the service".to_owned());
-    Check { check: "open files", works, is_needed: false, detail: format!("at most {most}"), fix }
+    Check {
+        check: "open files of a process",
+        works,
+        is_needed: false,
+        detail: format!("at most {most}"),
+        fix,
+    }
 }
 
 fn disk_space(home: &Path) -> Check {
@@ -293,4 +323,19 @@ fn disk_space(home: &Path) -> Check {
     let detail = format!("{shown} free below {}", home.display());
     let fix = (!works).then(|| "Free some disk, or set WARREN_HOME to a place with more.".to_owned());
     Check { check: "disk space", works, is_needed: false, detail, fix }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_fits_the_host() {
+        assert!(cgroups_fix(false, true).contains("user@.service.d"));
+        assert!(
+            cgroups_fix(false, false).contains("as root")
+                && !cgroups_fix(false, false).contains("/etc/systemd")
+        );
+        assert!(!cgroups_fix(true, true).contains("systemd"));
+    }
 }

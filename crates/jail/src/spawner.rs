@@ -156,8 +156,8 @@ impl Spawner {
                 }
             }
             Request::Remove { path } => in_fork(&reply, || tree::remove(&path).map(|()| Reply::Done)),
-            Request::Measure { paths, guest, unlinked } => {
-                in_fork(&reply, || Ok(tree::measure(&paths, guest, unlinked)));
+            Request::Measure { paths, guest, processes, unlinked } => {
+                in_fork(&reply, || Ok(tree::measure(&paths, guest, &processes, unlinked)));
             }
             Request::Work { job } => in_fork(&reply, || {
                 (self.worker)(&job, descriptors.collect()).map(|answer| Reply::Worked { answer })

@@ -194,6 +194,13 @@ pub(crate) fn reset_signals() {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()) };
 }
 
+/// A write to a connection that the other side ended is an error then, and does not end the process. `splice` has no flag
+/// for that.
+pub(crate) fn ignore_broken_pipes() {
+    // SAFETY: SIG_IGN is a valid disposition for SIGPIPE.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
 /// Makes children leave no zombies: nobody needs their exit status, since pidfds report their end.
 pub(crate) fn ignore_children() {
     // SAFETY: SIG_IGN is a valid disposition for SIGCHLD.
@@ -221,6 +228,30 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     // SAFETY: SIOCSIFFLAGS reads one `ifreq`, which lives through the call.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw mut request) };
     check(c_long::from(rc)).map(drop)
+}
+
+/// `SIOCGSKNS` of `linux/sockios.h`.
+const SOCKET_NAMESPACE: libc::c_ulong = 0x894c;
+/// `NS_GET_USERNS` of `linux/nsfs.h`.
+const NAMESPACE_OWNER: libc::c_ulong = 0xb701;
+
+/// The network namespace of a socket. The kernel refuses whoever may not change that namespace.
+pub(crate) fn network_namespace_of(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    new_descriptor(socket, SOCKET_NAMESPACE)
+}
+
+/// The user namespace that a namespace belongs to.
+pub(crate) fn owner_of_namespace(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    new_descriptor(namespace, NAMESPACE_OWNER)
+}
+
+/// For requests without an argument whose answer is a new descriptor.
+fn new_descriptor(of: BorrowedFd<'_>, request: libc::c_ulong) -> io::Result<OwnedFd> {
+    // SAFETY: both requests take no argument; the descriptor is open for as long as it is borrowed.
+    let made = unsafe { libc::ioctl(of.as_raw_fd(), request as _) };
+    check(c_long::from(made))?;
+    // SAFETY: just made and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
 /// Sets an option whose value is an int.
@@ -266,6 +297,13 @@ pub(crate) fn bind_to_link(socket: &OwnedFd, protocol: u16, link: c_int) -> io::
 pub(crate) fn set_process_name(name: &CStr) {
     // SAFETY: PR_SET_NAME reads at most 16 bytes of a C string.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Lets go of pages that are as in the file they are mapped from; they come back when they are used.
+pub(crate) fn let_go(pages: std::ops::Range<usize>) {
+    // SAFETY: the range is a read-only mapping of a file without a page that differs from it, so the memory has the same
+    // contents before and after. Should the kernel refuse, nothing changed.
+    unsafe { libc::madvise(pages.start as *mut libc::c_void, pages.len(), libc::MADV_DONTNEED) };
 }
 
 /// Kills this process when its parent ends.

@@ -6,7 +6,9 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use sandbox::{BackendError, GuestStream, Instance, Isolation, NetworkHeld, NetworkPlan, Usage};
+use sandbox::{
+    BackendError, GuestStream, Instance, Isolation, LimitsPlan, NetworkHeld, NetworkHosts, NetworkPlan, Usage,
+};
 use tokio::sync::watch;
 
 use crate::{
@@ -155,9 +157,22 @@ impl Instance for TestInstance {
         self.0.ask(|real| async move { real.usage().await }).await
     }
 
+    async fn quick_usage(&self) -> Result<Usage, BackendError> {
+        self.0.ask(|real| async move { real.quick_usage().await }).await
+    }
+
     async fn hold_network(&self, plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
         let plan = plan.clone();
         self.0.ask(|real| async move { real.hold_network(&plan).await }).await
+    }
+
+    async fn network_hosts(&self) -> Result<NetworkHosts, BackendError> {
+        self.0.ask(|real| async move { real.network_hosts().await }).await
+    }
+
+    async fn hold_limits(&self, limits: &LimitsPlan) -> Result<(), BackendError> {
+        let limits = limits.clone();
+        self.0.ask(|real| async move { real.hold_limits(&limits).await }).await
     }
 
     async fn ended(&self) {

@@ -82,7 +82,8 @@ pub(crate) async fn used(host: &Host, id: &SandboxId) -> Result<Option<u64>, Bac
 async fn measure(host: &Host, id: &SandboxId, quota: &Quota) -> Result<Option<Measured>, BackendError> {
     let Quota { paths, unlinked, .. } = quota.clone();
     let guest = record::read_pid(&host.directories.place(id).pid());
-    match host.ask(&Request::Measure { paths, guest, unlinked }).await? {
+    let processes = host.means.cgroups.process_lists(id.as_str());
+    match host.ask(&Request::Measure { paths, guest, processes, unlinked }).await? {
         Reply::Measured { bytes, was_moved } => Ok(Some(Measured { bytes, was_moved })),
         _other => Ok(None),
     }

@@ -25,6 +25,7 @@ use super::{
     ids::RANGE,
     mounts,
     names::{self, FileNames},
+    network::CONGESTION_CONTROL,
     skeleton::Skeleton,
 };
 
@@ -184,8 +185,11 @@ pub(crate) fn apart(hostname: &str, network: Option<&NetworkEnd>) -> Vec<Step> {
     ]
 }
 
-/// The most that one end of a TCP connection holds without being charged for it: the largest `tcp_rmem`.
-const TCP_SOCKET_BYTES: u64 = 64 * 1024;
+/// The least and the most that one end of a TCP connection holds without being charged for it: the largest `tcp_rmem`.
+/// More of it would slow streams down: docs/performance.md.
+const TCP_SOCKET_BYTES: (u64, u64) = (64 * 1024, 128 * 1024);
+/// Both ends of 512 connections: buffers are as large as that many allow.
+const TCP_SOCKETS: u64 = 1024;
 /// The most that an unfinished datagram holds.
 const DATAGRAM_BYTES: u64 = 64 * 1024;
 /// The share of a sandbox's memory that internet sockets may use beyond it.
@@ -202,9 +206,16 @@ pub(crate) fn internet_budget(memory_bytes: u64) -> InternetBudget {
     let errors = errors.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_RECEIVE_BUFFER);
     InternetBudget {
         bytes: internet_bytes(memory_bytes),
-        tcp_socket: TCP_SOCKET_BYTES,
+        tcp_socket: tcp_socket_bytes(memory_bytes),
         other_socket: errors.saturating_add(DATAGRAM_BYTES),
     }
+}
+
+/// The most that one end of a TCP connection may hold each way. Small buffers slow streams down; large ones leave room
+/// for few connections.
+pub(crate) fn tcp_socket_bytes(memory_bytes: u64) -> u64 {
+    let (least, most) = TCP_SOCKET_BYTES;
+    (internet_bytes(memory_bytes) / TCP_SOCKETS).clamp(least, most)
 }
 
 /// Bytes that internet sockets may use beyond this much memory.
@@ -355,11 +366,10 @@ fn kernel_mounts(plan: &SandboxPlan, ground: &Ground, has_network: bool, steps: 
         named_mount(MountName::Sys, NewMount::Sys, "sys"),
     ]);
     if has_network {
-        // The host's default may suit long distances; these are none, and it is several times slower here.
         let at = MountPath::new(MountName::Proc, "sys/net/ipv4/tcp_congestion_control");
-        steps.push(Step::Setting { at, value: "reno".to_owned() });
+        steps.push(Step::Setting { at, value: CONGESTION_CONTROL.to_owned() });
     }
-    steps.extend(ground.kernel_files.steps());
+    steps.extend(ground.kernel_files.steps(tcp_socket_bytes(plan.limits.memory.bytes())));
 }
 
 /// The settings with passwords that exist in `/usr` of this host (`/`, except in tests). Checked for every sandbox,

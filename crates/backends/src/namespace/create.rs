@@ -12,9 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use jail::{Cage, Reply, Request, cgroup::CgroupLimits};
+use jail::{Cage, Reply, Request, Step, cgroup::CgroupLimits};
 use sandbox::{BackendError, Isolation, LimitsPlan, Next, RootfsPlan, SandboxId, SandboxPlan};
 use tokio::sync::OwnedMutexGuard;
+use tracing::Instrument as _;
 
 use super::{
     Host,
@@ -91,10 +92,13 @@ pub(crate) async fn create(
     let (worker, mut plan) = (Arc::clone(host), plan.clone());
     plan.mounts = host.located(&plan.mounts);
     let quotas = accounting::quotas(&plan.mounts);
+    let preparing = tracing::info_span!(target: "trace", "prepare cage");
     let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan, turn))
+        .instrument(preparing)
         .await
         .map_err(error::from_join)??;
-    conclude(host, began, begun, quotas).await
+    let waiting = tracing::info_span!(target: "trace", "guest ready");
+    conclude(host, began, begun, quotas).instrument(waiting).await
 }
 
 /// Two guests must never have the same files. An earlier daemon may have left one that could not be adopted.
@@ -182,7 +186,8 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
     }
     let network = network::end_of(plan, &host.means.network)?;
     let in_words = network::statement(&plan.network, network.as_ref());
-    let isolation = host.means.isolation(&plan.limits, &disk, in_words);
+    let mut isolation = host.means.isolation(&plan.limits, &disk, in_words);
+    isolation.warnings.extend(network::warning(network.as_ref()));
     let first_id = half_made.take_range(host)?;
     let what = || format!("could not make the files of sandbox {}", plan.id);
     half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what(), error))?;
@@ -208,12 +213,17 @@ pub(crate) fn send(
     let what = |thing: &str| format!("could not make {thing} of sandbox {id}");
     let first_id = half_made.lease.as_ref().map(IdLease::first_id);
     let steps = cage.steps.iter().map(|step| step.name().to_owned()).collect();
+    let named_ports = cage.steps.iter().find_map(|step| match step {
+        Step::Network(end) => end.named.clone(),
+        _ => None,
+    });
     let reply = Arc::new(host.request(&Request::Spawn { cage })?);
     half_made.reply = Some(Arc::clone(&reply));
 
     // From here on the child builds its cage on another processor, and waits for the rest.
     make_run_directory(&names).map_err(|error| error::from_io(what("the run directory"), error))?;
-    let record = Record { isolation: isolation.clone(), first_id, home: Some(host.home.clone()), skeleton };
+    let home = Some(host.home.clone());
+    let record = Record { isolation: isolation.clone(), first_id, home, skeleton, named_ports };
     record.write(&names).map_err(|error| error::from_io(what("the record"), error))?;
     let listener = listen(&names).map_err(|error| error::from_io(what("the socket"), error))?;
     let pid_file = new_file(&names.pid()).map_err(|error| error::from_io(what("the pid file"), error))?;
@@ -281,7 +291,7 @@ fn decide_disk(host: &Host, plan: &SandboxPlan) -> DiskHold {
     }
 }
 
-fn limits_of(limits: &LimitsPlan) -> CgroupLimits {
+pub(super) fn limits_of(limits: &LimitsPlan) -> CgroupLimits {
     CgroupLimits {
         memory_bytes: limits.memory.bytes(),
         swap_bytes: limits.swap.bytes(),

@@ -9,17 +9,24 @@ use std::{
     fs, io,
     net::SocketAddr,
     os::fd::OwnedFd,
-    path::PathBuf,
-    process::Child,
+    process::{Child, ChildStderr, ExitStatus},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use edge::{Around, Client, ClientError, Told, UpstreamProxy};
-use sandbox::{HeldSecrets, NetworkPlan, NetworkReport, NetworkTraffic, PublishedPort, SandboxId};
-use tokio::sync::{Notify, broadcast};
+use jail::NetworkEnd;
+use sandbox::{
+    BackendError, HeldSecrets, NetworkHosts, NetworkPlan, NetworkReport, NetworkTraffic, PublishedPort,
+    SandboxId, network::NetworkSockets,
+};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::unix::pipe,
+    sync::{Notify, OnceCell, broadcast},
+};
 
-use super::network;
+use super::{names::PlaceNames, network};
 
 /// Starts the process of an edge. Returns the daemon's end of its control socket.
 pub type EdgeStarter = fn() -> io::Result<(OwnedFd, Child)>;
@@ -29,6 +36,14 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// An edge that lived this long died of something new.
 const LIVED_LONG: Duration = Duration::from_secs(30);
+/// How long the sockets of an earlier daemon's edge, which ends with it, may be in the way.
+const IN_THE_WAY: Duration = Duration::from_secs(5);
+/// How long an edge that no longer serves may take to end by itself.
+const ENDING: Duration = Duration::from_secs(1);
+/// Pause between two looks whether it has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How much of its last words is kept.
+const MAX_SAID_BYTES: u64 = 4096;
 /// How often the host's resolvers are looked up again.
 const RESOLVERS_EVERY: Duration = Duration::from_secs(10);
 /// How long the lookup of the proxy's name may take.
@@ -57,7 +72,7 @@ struct Shared {
     proxy: Option<HostProxy>,
     reports: broadcast::Sender<NetworkReport>,
     state: Mutex<State>,
-    /// Held while secrets are read and sent, so that what is sent last is what was said last.
+    /// Held while policies and secrets are read and sent, so that what is sent last is what was said last.
     telling: tokio::sync::Mutex<()>,
     /// Sandboxes, policies or surroundings changed.
     changed: Notify,
@@ -86,7 +101,17 @@ struct Counted {
 #[derive(Debug, Clone)]
 struct Served {
     plan: NetworkPlan,
-    guest: PathBuf,
+    end: Inside,
+    /// Where it was started without a network: the sockets that were made later. Guests keep only those they begin with.
+    made: Arc<OnceCell<Arc<NetworkSockets>>>,
+}
+
+/// The sandbox's end of a network.
+#[derive(Debug, Clone)]
+pub(crate) struct Inside {
+    pub(crate) names: PlaceNames,
+    /// As it is made if the guest has none.
+    pub(crate) end: NetworkEnd,
 }
 
 impl Edge {
@@ -126,6 +151,16 @@ impl Edge {
         counted.before + counted.now
     }
 
+    /// What went to which host of a sandbox. Nothing while no edge serves it.
+    pub(crate) async fn hosts(&self, id: &SandboxId) -> Result<NetworkHosts, ClientError> {
+        let client = self.0.state().client.clone();
+        let Some(client) = client else { return Ok(NetworkHosts::default()) };
+        match client.hosts(id).await {
+            Err(ClientError::Gone | ClientError::Refused(_)) => Ok(NetworkHosts::default()),
+            found => found,
+        }
+    }
+
     pub(crate) fn surround(&self, closed: Vec<SocketAddr>, published: BTreeMap<u16, PublishedPort>) {
         let mut state = self.0.state();
         (state.closed, state.published) = (closed, published);
@@ -149,10 +184,17 @@ impl Edge {
     }
 
     /// Serves a sandbox from now on, by the sockets that its guest has. Returns at once: until it is served, its first
-    /// packets wait.
-    pub(crate) fn serve(&self, id: &SandboxId, plan: &NetworkPlan, guest: PathBuf) {
+    /// packets wait. `made`: its sockets, if they were made after it was started.
+    pub(crate) fn serve(
+        &self,
+        id: &SandboxId,
+        plan: &NetworkPlan,
+        end: Inside,
+        made: Option<NetworkSockets>,
+    ) {
         let mut state = self.0.state();
-        state.served.insert(id.clone(), Served { plan: plan.clone(), guest });
+        let made = Arc::new(OnceCell::new_with(made.map(Arc::new)));
+        state.served.insert(id.clone(), Served { plan: plan.clone(), end, made });
         let is_first = !std::mem::replace(&mut state.is_running, true);
         let client = state.client.clone();
         drop(state);
@@ -175,8 +217,11 @@ impl Edge {
             state.client.clone()
         };
         let Some(client) = client else { return Ok(()) };
+        // Not between the reading of a plan and the handing over of its sandbox.
+        let _telling = self.0.telling.lock().await;
         match client.update(id, plan).await {
-            Err(ClientError::Gone) => Ok(()),
+            // Whoever hands the sandbox over, to this edge or the next, finds the new policy.
+            Err(ClientError::Gone | ClientError::Refused(_)) => Ok(()),
             updated => updated,
         }
     }
@@ -197,6 +242,20 @@ impl Edge {
     }
 }
 
+impl Served {
+    /// Those that the guest keeps; else those that were made later, which are made now if this daemon has none.
+    async fn sockets(&self, id: &SandboxId) -> Result<Arc<NetworkSockets>, BackendError> {
+        let Inside { names, end } = &self.end;
+        if self.made.get().is_none()
+            && let Some(sockets) = network::sockets(id, &names.socket()).await?
+        {
+            return Ok(Arc::new(sockets));
+        }
+        let make = || async { network::make_later(id, names, end.clone(), IN_THE_WAY).await.map(Arc::new) };
+        self.made.get_or_try_init(make).await.cloned()
+    }
+}
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -204,10 +263,11 @@ impl Shared {
 
     /// Gives an edge the sockets of a sandbox. A sandbox that is gone by then is not served.
     async fn hand_over(&self, client: &Client, id: &SandboxId) {
-        let Some(Served { guest, .. }) = self.state().served.get(id).cloned() else { return };
-        let sockets = match network::sockets(id, &guest).await {
-            Ok(Some(sockets)) => sockets,
-            Ok(None) => return,
+        let Some(served) = self.state().served.get(id).cloned() else { return };
+        let sockets = match served.sockets(id).await {
+            Ok(sockets) => sockets,
+            // It was removed meanwhile.
+            Err(_gone) if !self.state().served.contains_key(id) => return,
             Err(error) => {
                 tracing::warn!(sandbox = %id, %error, "its network is not served");
                 return;
@@ -215,11 +275,11 @@ impl Shared {
         };
         let telling = self.telling.lock().await;
         // As it is now: it may have changed meanwhile.
-        let (served, secrets) = {
+        let (now, secrets) = {
             let state = self.state();
             (state.served.get(id).cloned(), state.secrets.get(id).cloned())
         };
-        let Some(Served { plan, .. }) = served else { return };
+        let Some(Served { plan, .. }) = now else { return };
         let added = client.add(id, &plan, secrets.as_ref(), &sockets).await;
         drop(telling);
         match added {
@@ -276,7 +336,7 @@ async fn keep(shared: Weak<Shared>) {
         let Some(strong) = shared.upgrade() else { return };
         let began = tokio::time::Instant::now();
         match run(&strong).await {
-            Ok(()) => tracing::warn!("the edge ended; connections of sandboxes were lost"),
+            Ok(ended) => tracing::error!(%ended, "the edge ended; connections of sandboxes were lost"),
             Err(error) => tracing::error!(%error, "the edge could not be started: sandboxes have no network"),
         }
         strong.state().client = None;
@@ -289,15 +349,44 @@ async fn keep(shared: Weak<Shared>) {
     }
 }
 
-/// Starts one edge and serves by it until it ends.
-async fn run(shared: &Arc<Shared>) -> io::Result<()> {
+/// Starts one edge and serves by it until it ends. Returns how it ended.
+async fn run(shared: &Arc<Shared>) -> io::Result<String> {
     let starter = shared.starter;
     let (control, mut process) = tokio::task::spawn_blocking(starter).await.map_err(io::Error::other)??;
+    let said = tokio::spawn(last_words(process.stderr.take()));
     let served = serve_by(shared, control).await;
-    // It may hang: whatever it is, it is of no use any more.
-    let _killed = process.kill();
-    tokio::task::spawn_blocking(move || process.wait()).await.map_err(io::Error::other)??;
-    served
+    let status = end(process).await?;
+    let said = tokio::time::timeout(ENDING, said).await.ok().and_then(Result::ok).unwrap_or_default();
+    let ended = if said.is_empty() { status.to_string() } else { format!("{status}: {}", said.trim_end()) };
+    match served {
+        Ok(()) => Ok(ended),
+        Err(error) => Err(io::Error::other(format!("{error} ({ended})"))),
+    }
+}
+
+/// Waits for the end of an edge that no longer serves. It may hang: then it is killed.
+async fn end(mut process: Child) -> io::Result<ExitStatus> {
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < ENDING {
+        if let Some(status) = process.try_wait()? {
+            return Ok(status);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    process.kill()?;
+    tokio::task::spawn_blocking(move || process.wait()).await.map_err(io::Error::other)?
+}
+
+/// What an edge writes to its standard error: nothing, unless it fails.
+async fn last_words(stderr: Option<ChildStderr>) -> String {
+    let stderr = stderr.and_then(|stderr| pipe::Receiver::from_owned_fd(stderr.into()).ok());
+    let Some(mut stderr) = stderr else { return String::new() };
+    let mut said = Vec::new();
+    // An error ends it as the end does.
+    drop((&mut stderr).take(MAX_SAID_BYTES).read_to_end(&mut said).await);
+    // Whoever writes on must not wait for us.
+    drop(tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await);
+    String::from_utf8_lossy(&said).into_owned()
 }
 
 /// Hands every sandbox to a new edge, and passes on what it tells until it ends.

@@ -4,33 +4,43 @@ use std::{
     fs,
     io::ErrorKind,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use guest_protocol::{Request, Response};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandbox::{
-    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, NetworkHeld, NetworkPlan,
-    NetworkTraffic, Next, SandboxId, SandboxPlan, Usage,
+    BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, LimitsPlan, NetworkHeld,
+    NetworkHosts, NetworkPlan, NetworkTraffic, Next, SandboxId, SandboxPlan, Usage,
 };
 use tokio::{io::unix::AsyncFd, task::AbortHandle};
 
 use super::{
     Host,
     accounting::{self, Quota},
+    create,
+    edge_keeper::Inside,
     error, hello,
     ids::IdLease,
-    orphans, record, socket,
+    network, orphans, record, socket,
     sweep::END_TIME,
     watched,
 };
+
+/// Said of a sandbox of image `host` that runs on from before an upgrade.
+const OUTDATED: &str = "The host's packages changed since it started: it has the new programs in /usr and the old files in /etc. \
+    Restart it to have both new.";
 
 #[derive(Debug)]
 pub(crate) struct NamespaceInstance {
     host: Arc<Host>,
     id: SandboxId,
+    /// As it was started.
     isolation: Isolation,
+    /// The same with a network, if it got one since then.
+    widened: OnceLock<Isolation>,
     /// Of the guest, process 1 inside: readable once every process of the sandbox is dead.
     pidfd: AsyncFd<OwnedFd>,
     /// Released when nothing of the sandbox is alive any more.
@@ -59,7 +69,15 @@ impl NamespaceInstance {
             tokio::spawn(accounting::watch(Arc::clone(&host), id.clone(), quota)).abort_handle()
         });
         let disk_watches = watches.collect();
-        Ok(Self { host, id, isolation, pidfd, lease: Mutex::default(), disk_watches })
+        Ok(Self {
+            host,
+            id,
+            isolation,
+            widened: OnceLock::new(),
+            pidfd,
+            lease: Mutex::default(),
+            disk_watches,
+        })
     }
 
     /// Assigns the range of ids that it runs with.
@@ -93,11 +111,48 @@ impl NamespaceInstance {
 
     /// Lets the edge serve its network, if it has one.
     pub(crate) fn serve_network(&self, plan: &NetworkPlan) {
-        if let Some(edge) = self.host.edge.get()
-            && self.isolation.has_edge()
-        {
-            edge.serve(&self.id, plan, self.host.directories.place(&self.id).socket());
+        let Some(edge) = self.host.edge.get().filter(|_| self.isolation.has_edge()) else { return };
+        match self.network_end(plan) {
+            Ok(end) => edge.serve(&self.id, plan, end, None),
+            Err(error) => tracing::warn!(sandbox = %self.id, %error, "its network is not served"),
         }
+    }
+
+    fn network_end(&self, plan: &NetworkPlan) -> Result<Inside, BackendError> {
+        let end = network::end(&self.id, plan, &self.host.means.network)?;
+        Ok(Inside { names: self.host.directories.place(&self.id), end })
+    }
+
+    /// Gives a sandbox that was started without a network one, and serves it.
+    async fn widen(&self, plan: &NetworkPlan) -> Result<(), BackendError> {
+        let Some(edge) = self.host.edge.get() else {
+            let what = "nobody serves networks here".to_owned();
+            return Err(BackendError::Unsupported { what, next: None });
+        };
+        let end = self.network_end(plan)?;
+        // Only a program inside can be in the way, and may be for ever.
+        let sockets = network::make_later(&self.id, &end.names, end.end.clone(), Duration::ZERO).await?;
+        let in_words = network::statement(plan, Some(&end.end)).to_owned();
+        let mut isolation = Isolation { network: in_words, ..self.isolation.clone() };
+        isolation.warnings.extend(network::warning(Some(&end.end)));
+        // A later daemon reads there that it has a network, and makes the sockets anew.
+        let noted = record::Record::read(&end.names).and_then(|record| {
+            let (isolation, named_ports) = (isolation.clone(), end.end.named.clone());
+            record::Record { isolation, named_ports, ..record }.replace(&end.names)
+        });
+        noted.map_err(|error| error::from_io(format!("could not note the network of {}", self.id), error))?;
+        let isolation = self.widened.get_or_init(|| isolation);
+        tracing::info!(sandbox = %self.id, network = isolation.network, "it has a network now");
+        edge.serve(&self.id, plan, end, Some(sockets));
+        Ok(())
+    }
+
+    /// Whether a plan names ports that the sandbox's network does not bring out. Refuses a plan that it never could.
+    fn names_more_ports(&self, plan: &NetworkPlan) -> Result<bool, BackendError> {
+        let record = record::Record::read(&self.host.directories.place(&self.id)).ok();
+        let Some(has) = record.and_then(|record| record.named_ports) else { return Ok(false) };
+        let end = network::end(&self.id, plan, &self.host.means.network)?;
+        Ok(end.named.is_some_and(|needs| !network::reached(&has).cover(&network::reached(&needs))))
     }
 
     fn stop_watching(&self) {
@@ -160,7 +215,7 @@ pub(crate) fn clean(host: &Host, id: &SandboxId) {
 impl NamespaceInstance {
     /// Where an edge serves its network.
     fn traffic(&self) -> Option<NetworkTraffic> {
-        let edge = self.host.edge.get().filter(|_| self.isolation.has_edge())?;
+        let edge = self.host.edge.get().filter(|_| self.isolation().has_edge())?;
         Some(edge.traffic(&self.id))
     }
 }
@@ -168,7 +223,7 @@ impl NamespaceInstance {
 #[async_trait]
 impl Instance for NamespaceInstance {
     fn isolation(&self) -> &Isolation {
-        &self.isolation
+        self.widened.get().unwrap_or(&self.isolation)
     }
 
     async fn connect(&self) -> Result<GuestStream, BackendError> {
@@ -201,13 +256,18 @@ impl Instance for NamespaceInstance {
     }
 
     async fn usage(&self) -> Result<Usage, BackendError> {
+        let disk_bytes = accounting::used(&self.host, &self.id).await?;
+        Ok(Usage { disk_bytes, ..self.quick_usage().await? })
+    }
+
+    async fn quick_usage(&self) -> Result<Usage, BackendError> {
         let found = self.host.means.cgroups.usage(self.id.as_str());
         let mut usage = Usage {
             memory_bytes: found.memory_bytes,
             memory_peak_bytes: found.memory_peak_bytes,
             cpu_micros: found.cpu_micros,
             pids: found.pids,
-            disk_bytes: accounting::used(&self.host, &self.id).await?,
+            disk_bytes: None,
             oom_kills: found.oom_kills,
             network: self.traffic(),
         };
@@ -218,15 +278,47 @@ impl Instance for NamespaceInstance {
     }
 
     async fn hold_network(&self, plan: &NetworkPlan) -> Result<NetworkHeld, BackendError> {
-        if !self.isolation.has_edge() {
-            let is_met = !plan.needs_edge();
-            return Ok(if is_met { NetworkHeld::Now } else { NetworkHeld::FromNextStart });
+        if !self.isolation().has_edge() {
+            if !plan.needs_edge() {
+                return Ok(NetworkHeld::Now);
+            }
+            return match self.widen(plan).await {
+                Ok(()) => Ok(NetworkHeld::Now),
+                Err(error) => {
+                    tracing::warn!(sandbox = %self.id, %error, "it gets its network with its next start");
+                    Ok(NetworkHeld::FromNextStart)
+                }
+            };
         }
+        let names_more = self.names_more_ports(plan)?;
         if let Some(edge) = self.host.edge.get() {
             let failed = |error| BackendError::failed("the network's edge did not take the policy", error);
             edge.update(&self.id, plan).await.map_err(failed)?;
         }
-        Ok(NetworkHeld::Now)
+        Ok(if names_more { NetworkHeld::FromNextStart } else { NetworkHeld::Now })
+    }
+
+    async fn network_hosts(&self) -> Result<NetworkHosts, BackendError> {
+        let Some(edge) = self.host.edge.get().filter(|_| self.isolation.has_edge()) else {
+            return Ok(NetworkHosts::default());
+        };
+        let failed = |error| BackendError::failed("the network's edge did not tell of its hosts", error);
+        edge.hosts(&self.id).await.map_err(failed)
+    }
+
+    async fn hold_limits(&self, limits: &LimitsPlan) -> Result<(), BackendError> {
+        let (host, id, limits) = (Arc::clone(&self.host), self.id.clone(), create::limits_of(limits));
+        let work = move || host.means.cgroups.change(id.as_str(), &limits);
+        tokio::task::spawn_blocking(work).await.map_err(error::from_join)?.map_err(error::from_cgroup)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let record = record::Record::read(&self.host.directories.place(&self.id)).ok();
+        let skeleton = record.and_then(|record| record.skeleton);
+        match skeleton.filter(|skeleton| !self.host.is_current(skeleton)) {
+            Some(_outdated) => vec![OUTDATED.to_owned()],
+            None => Vec::new(),
+        }
     }
 
     async fn ended(&self) {

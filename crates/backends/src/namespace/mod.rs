@@ -14,6 +14,7 @@ mod mounts;
 pub(crate) mod names;
 mod network;
 mod orphans;
+mod pulse;
 pub(crate) mod record;
 mod remains;
 pub(crate) mod skeleton;
@@ -47,12 +48,13 @@ use sandbox::{
 use tokio::{io::Interest, sync::broadcast};
 
 use cage::{Beneath, Ground, Ids};
-pub(crate) use cage::{KernelFiles, internet_budget};
+pub(crate) use cage::{KernelFiles, internet_budget, tcp_socket_bytes};
 pub use create::CreateCosts;
 use edge_keeper::Edge;
 pub use edge_keeper::{EdgeStarter, HostProxy};
 pub use names::Directories;
 use names::FileNames;
+use pulse::Pulse;
 use skeleton::Skeleton;
 use spawner::{Keeper, Preparation, Starter};
 use statement::Means;
@@ -77,7 +79,8 @@ pub(crate) struct Host {
     spawner: Keeper,
     ground: Ground,
     /// The layer of image `host`, once it exists. Made in the background at the start; earlier users wait.
-    skeleton: Mutex<Option<Skeleton>>,
+    /// Made again for new sandboxes when the host's packages change.
+    skeleton: Mutex<Option<(Pulse, Skeleton)>>,
     means: Means,
     /// `mkfs.ext4`, or why there can be no hard disk limits.
     disk_tools: Result<PathBuf, String>,
@@ -209,7 +212,7 @@ impl Host {
         let means = Means {
             cgroups,
             ids,
-            network,
+            network: network.chosen(),
             processors: processors(),
             max_open_files: max_open_files(),
             warnings,
@@ -239,10 +242,13 @@ impl Host {
         Ok(host)
     }
 
-    /// The layer of image `host`; the first caller makes it while the others wait.
+    /// The layer of image `host`; the first caller makes it while the others wait. It is made anew after the host's
+    /// packages changed; sandboxes that run keep theirs.
     fn skeleton(&self) -> Result<Skeleton, BackendError> {
         let mut made = self.skeleton.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(skeleton) = &*made {
+        // Taken first: what changes while the layer is made is noticed by the next caller.
+        let pulse = Pulse::of_host();
+        if let Some((_, skeleton)) = made.as_ref().filter(|(known, _)| *known == pulse) {
             return Ok(skeleton.clone());
         }
         let owner = match self.ground.ids {
@@ -251,7 +257,24 @@ impl Host {
         };
         let skeleton = skeleton::prepare(&self.directories.layers(), owner)
             .map_err(|error| error::from_io("could not prepare the image host", error))?;
-        Ok(made.insert(skeleton).clone())
+        if made.as_ref().is_some_and(|(_, before)| *before != skeleton) {
+            tracing::info!(layer = skeleton.name(), "the host's packages changed; image host is renewed");
+        }
+        *made = Some((pulse, skeleton.clone()));
+        Ok(skeleton)
+    }
+
+    /// Whether the layer of this name is what a new sandbox of image `host` would get. If the host's packages changed
+    /// since the layer was made, it is renewed in the background, and the next call knows.
+    fn is_current(self: &Arc<Self>, skeleton: &str) -> bool {
+        let made = self.skeleton.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((pulse, known)) = &*made else { return true };
+        if *pulse != Pulse::of_host() {
+            let host = Arc::clone(self);
+            // An error comes back with the next sandbox that is made.
+            drop(tokio::task::spawn_blocking(move || host.skeleton()));
+        }
+        known.name().is_some_and(|name| name == skeleton)
     }
 
     /// The ground for cages of image `host`. May block while its layer is made.
@@ -442,7 +465,7 @@ impl Backend for NamespaceBackend {
             (Capability::Snapshots, true),
             (Capability::HostPaths, true),
             (Capability::UdpPorts, true),
-            (Capability::Network, matches!(self.0.means.network, jail::NetworkMeans::Tproxy { .. })),
+            (Capability::Network, !matches!(self.0.means.network, jail::NetworkMeans::None { .. })),
         ] {
             if works {
                 has.push(capability);
@@ -452,9 +475,7 @@ impl Backend for NamespaceBackend {
         if let Err(why) = &self.0.disk_tools {
             missing.push(format!("Disk limits are held by accounting: {why}."));
         }
-        if let Some(why) = network::why_none(&self.0.means.network) {
-            missing.push(format!("Sandboxes reach nothing but package indexes: {why}."));
-        }
+        missing.extend(network::what_is_missing(&self.0.means.network));
         Ok(Capabilities { backend: BackendKind::Namespace, has, missing })
     }
 

@@ -1,69 +1,122 @@
 //! The network of sandboxes: its end inside, and the sockets that its other end is served by.
 
-use std::{fs, io, io::IoSliceMut, mem::MaybeUninit, os::fd::OwnedFd, path::Path, time::Duration};
+use std::{
+    fs, io,
+    io::IoSliceMut,
+    mem::MaybeUninit,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use bytes::BytesMut;
-use guest_protocol::{Decoder, Failure, FailureKind, Frame, FrameKind, Hello, Request, Response, encode};
-use jail::{NetworkEnd, NetworkMeans};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SocketType, ipproto,
-    recvmsg, sockopt,
+use guest_protocol::{
+    Decoder, Failure, FailureKind, Frame, FrameKind, Hello, PortProtocol, Request, Response, encode,
 };
+use jail::{NamedPorts, NetworkEnd, NetworkMeans};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use sandbox::{
     BackendError, Next, SandboxId, SandboxPlan,
-    network::{NetworkPlan, NetworkSockets, OWN_ADDRESS_V4, OWN_ADDRESS_V6, RELEASE_MARK},
+    network::{
+        MAX_NAMED_PORTS, MAX_NETWORK_SOCKETS, NetworkPlan, NetworkSockets, NotByName, OWN_ADDRESS_V4,
+        OWN_ADDRESS_V6, RELEASE_MARK, ReachedPorts,
+    },
 };
 use tokio::{io::Interest, net::UnixStream};
 
-use super::socket;
+use super::{error, names::PlaceNames, record, socket};
 
 /// A guest on a busy machine answers in milliseconds.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Longest greeting and answer together; both are short.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Most descriptors taken with one read; the kernel closes others.
-const MAX_DESCRIPTORS: usize = 8;
+const MAX_DESCRIPTORS: usize = MAX_NETWORK_SOCKETS;
 
-/// Begins with [`sandbox::EDGE_NETWORK`].
+/// The congestion control of sandboxes with a network. The host's default may suit long distances; these are none, and
+/// it is several times slower here.
+pub(crate) const CONGESTION_CONTROL: &str = "reno";
+/// Any port: the socket is not used, it only shows its network namespace.
+const ANY_PORT: u16 = 9;
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+
+/// Both begin with [`sandbox::EDGE_NETWORK`].
 const EDGE_BY_TPROXY: &str = "edge (tproxy)";
+const EDGE_BY_NAMED_PORTS: &str = "edge (named ports)";
 
 /// The end of a sandbox's network inside; `None` if its plan needs none.
 pub(crate) fn end_of(plan: &SandboxPlan, means: &NetworkMeans) -> Result<Option<NetworkEnd>, BackendError> {
     if !plan.network.needs_edge() {
         return Ok(None);
     }
-    match means {
-        NetworkMeans::Tproxy { v6 } => {
-            let v6 = (*v6 && has_route_out(&fs::read_to_string("/proc/net/ipv6_route").unwrap_or_default()))
-                .then_some(OWN_ADDRESS_V6);
-            Ok(Some(NetworkEnd { v4: OWN_ADDRESS_V4, v6, mark: RELEASE_MARK }))
-        }
-        NetworkMeans::NamedPorts { .. } | NetworkMeans::None { .. } => {
-            let why = why_none(means).unwrap_or_default();
-            let what = format!("sandbox {} needs a network, which cannot be made here: {why}", plan.id);
-            Err(BackendError::Unsupported { what, next: Some(Next::Diagnose) })
-        }
-    }
+    end(&plan.id, &plan.network, means).map(Some)
 }
 
-/// Why a network cannot be made here, if so.
-pub(crate) fn why_none(means: &NetworkMeans) -> Option<String> {
+/// The end of any sandbox's network here.
+pub(crate) fn end(
+    id: &SandboxId,
+    plan: &NetworkPlan,
+    means: &NetworkMeans,
+) -> Result<NetworkEnd, BackendError> {
+    let (can_v6, named) = match means {
+        NetworkMeans::Tproxy { v6 } => (*v6, None),
+        NetworkMeans::NamedPorts { v6, why } => {
+            let ports = plan.named_ports().map_err(|unheld| not_by_name(&unheld, why))?;
+            let (tcp, udp) = (ports.tcp.into_iter().collect(), ports.udp.into_iter().collect());
+            (*v6, Some(NamedPorts { tcp, udp }))
+        }
+        NetworkMeans::None { why } => {
+            let what = format!("sandbox {id} needs a network, which cannot be made here: {why}");
+            return Err(BackendError::Unsupported { what, next: Some(Next::Diagnose) });
+        }
+    };
+    let v6 = (can_v6 && has_route_out(&fs::read_to_string("/proc/net/ipv6_route").unwrap_or_default()))
+        .then_some(OWN_ADDRESS_V6);
+    Ok(NetworkEnd { v4: OWN_ADDRESS_V4, v6, mark: RELEASE_MARK, named })
+}
+
+fn not_by_name(unheld: &NotByName, why: &str) -> BackendError {
+    let what = format!(
+        "a network policy of which {unheld}, on a host whose kernel has no tproxy for nftables ({why}) and so takes at \
+         most {MAX_NAMED_PORTS} ports that are named"
+    );
+    BackendError::Unsupported { what, next: Some(Next::Diagnose) }
+}
+
+/// Why networks cannot be made here, or not in full, if so.
+pub(crate) fn what_is_missing(means: &NetworkMeans) -> Option<String> {
     match means {
         NetworkMeans::Tproxy { .. } => None,
-        NetworkMeans::NamedPorts { why, .. } => {
-            Some(format!("the kernel has no tproxy for nftables ({why})"))
-        }
-        NetworkMeans::None { why } => Some(why.clone()),
+        NetworkMeans::NamedPorts { why, .. } => Some(format!(
+            "Networks reach only the usual ports and those that rules name: the kernel has no tproxy for nftables ({why})."
+        )),
+        NetworkMeans::None { why } => Some(format!("Sandboxes reach nothing but package indexes: {why}.")),
     }
 }
 
 /// A sandbox's network in the words of its isolation.
 pub(crate) fn statement(plan: &NetworkPlan, end: Option<&NetworkEnd>) -> &'static str {
     match end {
+        Some(NetworkEnd { named: Some(_), .. }) => EDGE_BY_NAMED_PORTS,
         Some(_) => EDGE_BY_TPROXY,
         None if plan.reaches_packages() => "packages",
         None => "none",
     }
+}
+
+/// What does not hold of a sandbox's network, if it has one in the form of named ports.
+pub(crate) fn warning(end: Option<&NetworkEnd>) -> Option<String> {
+    let ports = reached(end?.named.as_ref()?);
+    Some(format!(
+        "The kernel has no tproxy for nftables. Of what its policy allows, the sandbox reaches the ports {ports}; programs \
+         inside cannot listen on these, and what they send to others that they listen on themselves stays inside. A \
+         connection that is denied is accepted first and then reset."
+    ))
+}
+
+pub(crate) fn reached(named: &NamedPorts) -> ReachedPorts {
+    let NamedPorts { tcp, udp } = named;
+    ReachedPorts { tcp: tcp.iter().copied().collect(), udp: udp.iter().copied().collect() }
 }
 
 /// Whether the host has a default route for IPv6. `routes`: the text of `/proc/net/ipv6_route`.
@@ -90,38 +143,106 @@ pub(crate) async fn sockets(id: &SandboxId, at: &Path) -> Result<Option<NetworkS
 }
 
 async fn asked(id: &SandboxId, at: &Path) -> Result<Option<NetworkSockets>, BackendError> {
-    let failed = |why: &str| BackendError::Failed {
-        what: format!("the guest of {id} did not hand out its network's sockets: {why}"),
-        source: None,
+    let Some((answer, descriptors)) = answer(id, at, &Request::NetworkSockets).await? else {
+        return Ok(None);
     };
-    let broken = |error: io::Error| failed(&error.to_string());
+    let Response::NetworkSockets { count } = answer else {
+        return Err(failed(id, "it answered with something else"));
+    };
+    if count as usize != descriptors.len() {
+        return Err(failed(id, "their number is not the one it says"));
+    }
+    all_of(id, descriptors).map(Some)
+}
+
+fn all_of(id: &SandboxId, descriptors: Vec<OwnedFd>) -> Result<NetworkSockets, BackendError> {
+    // The guest may have been taken over by its workload, and whoever serves these sockets relies on their kind.
+    let sockets = edge::sort_sockets(descriptors)
+        .ok_or_else(|| failed(id, "some are missing, or are another kind of socket"))?;
+    for socket in sockets.descriptors() {
+        rustix::io::ioctl_fionbio(socket, true).map_err(|error| failed(id, &error.to_string()))?;
+    }
+    Ok(sockets)
+}
+
+fn failed(id: &SandboxId, why: &str) -> BackendError {
+    let what = format!("the guest of {id} did not hand out its network's sockets: {why}");
+    BackendError::Failed { what, source: None }
+}
+
+/// The guest's answer, with the descriptors that came along. `None`: it has nothing of the kind, or is too old.
+async fn answer(
+    id: &SandboxId,
+    at: &Path,
+    request: &Request,
+) -> Result<Option<(Response, Vec<OwnedFd>)>, BackendError> {
+    let broken = |error: io::Error| failed(id, &error.to_string());
     let mut guest = Asked::connect(id, at).await?;
     let hello = guest.frame(FrameKind::Hello).await.map_err(broken)?;
     let version = hello.parse::<Hello>().ok().and_then(|hello| hello.agree().ok());
-    let version = version.ok_or_else(|| failed("it speaks no version of the protocol that we do"))?;
-    if version < Request::NetworkSockets.since() {
+    let version = version.ok_or_else(|| failed(id, "it speaks no version of the protocol that we do"))?;
+    if version < request.since() {
         return Ok(None);
     }
-    guest.send(&Request::NetworkSockets).await.map_err(broken)?;
+    guest.send(request).await.map_err(broken)?;
     let answer = guest.next().await.map_err(broken)?;
     match answer.kind {
-        FrameKind::Response => {
-            let Ok(Response::NetworkSockets { count }) = answer.parse() else {
-                return Err(failed("it answered with something else"));
-            };
-            if count as usize != guest.descriptors.len() {
-                return Err(failed("their number is not the one it says"));
-            }
-            let sockets = NetworkSockets::from_descriptors(guest.descriptors)
-                .ok_or_else(|| failed("their number is wrong"))?;
-            check(&sockets).map_err(|why| failed(&why))?;
-            Ok(Some(sockets))
-        }
+        FrameKind::Response => match answer.parse() {
+            Ok(response) => Ok(Some((response, std::mem::take(&mut guest.descriptors)))),
+            Err(_garbled) => Err(failed(id, "it answered with something else")),
+        },
         FrameKind::Failure => match answer.parse::<Failure>() {
             Ok(Failure { kind: FailureKind::NotFound | FailureKind::Unsupported, .. }) => Ok(None),
-            _ => Err(failed("it refuses")),
+            _ => Err(failed(id, "it refuses")),
         },
-        _ => Err(failed("it broke the protocol")),
+        _ => Err(failed(id, "it broke the protocol")),
+    }
+}
+
+/// Makes the end of a network for a sandbox that was started without one ([`jail::make_network_later`]). `patience`: how
+/// long sockets of an earlier daemon may be in the way.
+pub(crate) async fn make_later(
+    id: &SandboxId,
+    names: &PlaceNames,
+    end: NetworkEnd,
+    patience: Duration,
+) -> Result<NetworkSockets, BackendError> {
+    let namespace = record::read_network_namespace(&names.pid())
+        .ok_or_else(|| failed(id, "it is of a version that did not note its network namespace"))?;
+    let any = Request::ConnectFd { port: ANY_PORT, protocol: PortProtocol::Udp };
+    let place = names.socket();
+    let asked = tokio::time::timeout(ANSWER_TIME, answer(id, &place, &any)).await;
+    let Some((Response::Socket, sockets)) = asked.unwrap_or_else(|_elapsed| {
+        let what = format!("a socket of sandbox {id}");
+        Err(BackendError::TimedOut { what, after: ANSWER_TIME })
+    })?
+    else {
+        return Err(failed(id, "it did not show its network namespace"));
+    };
+    // Closing what a guest attached may block too.
+    let made = tokio::task::spawn_blocking(move || match sockets.first() {
+        Some(of) => make_when_free(of, namespace, &end, patience),
+        None => Err(io::ErrorKind::NotFound.into()),
+    });
+    let made = made.await.map_err(error::from_join)?;
+    all_of(id, made.map_err(|error| failed(id, &error.to_string()))?)
+}
+
+/// Blocks, while sockets of before are there.
+fn make_when_free(
+    of: &OwnedFd,
+    namespace: u64,
+    end: &NetworkEnd,
+    patience: Duration,
+) -> io::Result<Vec<OwnedFd>> {
+    let began = Instant::now();
+    loop {
+        match jail::make_network_later(of.as_fd(), namespace, end, CONGESTION_CONTROL) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < patience => {
+                std::thread::sleep(TRY_AGAIN);
+            }
+            made => return made,
+        }
     }
 }
 
@@ -131,6 +252,16 @@ struct Asked {
     buffer: BytesMut,
     /// Everything that came so far.
     descriptors: Vec<OwnedFd>,
+}
+
+impl Drop for Asked {
+    /// Closing a socket can block for as long as its sandbox likes (`SO_LINGER`).
+    fn drop(&mut self) {
+        let descriptors = std::mem::take(&mut self.descriptors);
+        if !descriptors.is_empty() {
+            drop(tokio::task::spawn_blocking(move || drop(descriptors)));
+        }
+    }
 }
 
 impl Asked {
@@ -191,39 +322,8 @@ fn receive(stream: &UnixStream, bytes: &mut [u8], descriptors: &mut Vec<OwnedFd>
     Ok(got.bytes)
 }
 
-/// Refuses sockets of other kinds: the guest may have been taken over by its workload, and whoever serves these sockets
-/// relies on their kind. That they belong to the sandbox's network namespace needs no check: the guest has no others.
-fn check(sockets: &NetworkSockets) -> Result<(), String> {
-    let v4 = AddressFamily::INET;
-    let v6 = AddressFamily::INET6;
-    let NetworkSockets { tcp4, tcp6, udp4, udp6, raw4, raw6, syn } = sockets;
-    for (name, socket, domain, kind, protocol) in [
-        ("tcp4", Some(tcp4), v4, SocketType::STREAM, Some(ipproto::TCP)),
-        ("tcp6", tcp6.as_ref(), v6, SocketType::STREAM, Some(ipproto::TCP)),
-        ("udp4", Some(udp4), v4, SocketType::DGRAM, Some(ipproto::UDP)),
-        ("udp6", udp6.as_ref(), v6, SocketType::DGRAM, Some(ipproto::UDP)),
-        ("raw4", Some(raw4), v4, SocketType::RAW, Some(ipproto::RAW)),
-        ("raw6", raw6.as_ref(), v6, SocketType::RAW, Some(ipproto::RAW)),
-        ("syn", Some(syn), AddressFamily::PACKET, SocketType::DGRAM, None),
-    ] {
-        let Some(socket) = socket else { continue };
-        let is_right = sockopt::socket_domain(socket).is_ok_and(|found| found == domain)
-            && sockopt::socket_type(socket).is_ok_and(|found| found == kind)
-            // The protocol of a packet socket is that of the packets.
-            && (domain == AddressFamily::PACKET || sockopt::socket_protocol(socket).is_ok_and(|found| found == protocol))
-            && (kind != SocketType::STREAM || sockopt::socket_acceptconn(socket).is_ok_and(|listens| listens));
-        if !is_right {
-            return Err(format!("{name} is another kind of socket"));
-        }
-        rustix::io::ioctl_fionbio(socket, true).map_err(|error| format!("{name}: {error}"))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream, UdpSocket};
-
     use super::*;
 
     #[test]
@@ -237,22 +337,5 @@ mod tests {
         assert!(!has_route_out(&line(&format!("fe80{}", "0".repeat(28)), "40", "00000001")));
         assert!(!has_route_out(&line(&zero, "40", "00000001")));
         assert!(!has_route_out("") && !has_route_out("x\n"));
-    }
-
-    #[test]
-    fn sockets_of_another_kind_are_refused() {
-        let tcp = || OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
-        let udp = || OwnedFd::from(UdpSocket::bind("127.0.0.1:0").unwrap());
-        let refused = |descriptors: Vec<OwnedFd>| {
-            check(&NetworkSockets::from_descriptors(descriptors).unwrap()).unwrap_err()
-        };
-        assert!(refused(vec![udp(), udp(), udp(), udp()]).starts_with("tcp4"));
-        assert!(refused(vec![tcp(), tcp(), udp(), udp()]).starts_with("udp4"));
-        assert!(refused(vec![tcp(), udp(), tcp(), udp()]).starts_with("raw4"));
-        let file = || OwnedFd::from(fs::File::open("/dev/null").unwrap());
-        assert!(refused(vec![file(), udp(), udp(), udp()]).starts_with("tcp4"));
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let connected = OwnedFd::from(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-        assert!(refused(vec![connected, udp(), udp(), udp()]).starts_with("tcp4"), "it does not listen");
     }
 }

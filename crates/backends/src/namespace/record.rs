@@ -2,6 +2,7 @@
 
 use std::{fs, io, path::Path};
 
+use jail::NamedPorts;
 use sandbox::Isolation;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,9 @@ pub(crate) struct Record {
     /// The layer beneath it, which must stay as long as it lives.
     #[serde(default)]
     pub(crate) skeleton: Option<String>,
+    /// The only ports that its network brings out, if it has one in that form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) named_ports: Option<NamedPorts>,
 }
 
 impl Record {
@@ -27,9 +31,22 @@ impl Record {
         fs::write(names.record(), serde_json::to_vec(self)?)
     }
 
+    /// Puts it in the place of the one that is there; whoever reads finds one of them.
+    pub(crate) fn replace(&self, names: &PlaceNames) -> io::Result<()> {
+        let new = names.record().with_extension("new");
+        fs::write(&new, serde_json::to_vec(self)?)?;
+        fs::rename(new, names.record())
+    }
+
     pub(crate) fn read(names: &PlaceNames) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(names.record())?)?)
     }
+}
+
+/// The number of a sandbox's network namespace, as its guest noted it before any program of the sandbox ran. `None`:
+/// the sandbox is of a version that did not note it.
+pub(crate) fn read_network_namespace(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
 /// Reads `pid start-time` as the guest wrote them.

@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Increased when the content below changes, so that old layers are not reused.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 /// Most entries copied from the host's `/etc`: a few hundred certificates and links are usual.
 const MAX_COPIED: usize = 20_000;
 /// Largest file copied from the host's `/etc`.
@@ -258,6 +258,7 @@ fn prepare_from(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton
         if let Some(database) = &database {
             dpkg::build(database, &unfinished.join("root"))?;
             if owner == Owner::User {
+                dpkg::leave_out_documents(&unfinished.join("root"))?;
                 usr.extend(dpkg::shared_directories(host, database, &merged(host)));
             }
         }

@@ -86,8 +86,12 @@ fn make_data(path: &Path) -> io::Result<()> {
 pub(crate) async fn used(host: &Host, id: &VolumeId) -> Result<u64, BackendError> {
     match &origin(host, id) {
         MountOrigin::Path { path, .. } => {
-            let request =
-                Request::Measure { paths: vec![path.clone()], guest: None, unlinked: Unlinked::OfPath };
+            let request = Request::Measure {
+                paths: vec![path.clone()],
+                guest: None,
+                processes: Vec::new(),
+                unlinked: Unlinked::OfPath,
+            };
             match host.ask(&request).await? {
                 Reply::Measured { bytes, .. } => Ok(bytes),
                 other => Err(unexpected(&other)),

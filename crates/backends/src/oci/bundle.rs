@@ -14,7 +14,7 @@ use oci_spec::{
 use sandbox::{LimitsPlan, MountOrigin, SandboxPlan};
 
 use super::Walls;
-use crate::namespace::KernelFiles;
+use crate::namespace::{KernelFiles, tcp_socket_bytes};
 
 /// The version of the specification that runtimes since 2020 read.
 const SPEC_VERSION: &str = "1.0.2";
@@ -98,7 +98,10 @@ fn linux(with: &Ingredients<'_>) -> Result<Linux, OciSpecError> {
         .readonly_paths(with.kernel_files.read_only());
     match with.walls {
         // The guest installs the syscall filter itself, before it does anything else.
-        Walls::HostKernel => linux.sysctl(with.kernel_files.network_settings()).build(),
+        Walls::HostKernel => {
+            let tcp_socket = tcp_socket_bytes(with.plan.limits.memory.bytes());
+            linux.sysctl(with.kernel_files.network_settings(tcp_socket)).build()
+        }
         // The workload never makes a system call of the host.
         Walls::UserSpaceKernel => linux.build(),
     }

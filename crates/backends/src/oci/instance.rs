@@ -67,6 +67,13 @@ impl Instance for OciInstance {
 
     async fn usage(&self) -> Result<Usage, BackendError> {
         let (host, id) = (Arc::clone(&self.host), self.guest.id.clone());
+        let measure = move || guest_process::disk_usage(&host.files(&id));
+        let disk_bytes = tokio::task::spawn_blocking(measure).await.map_err(error::from_join)?;
+        Ok(Usage { disk_bytes: Some(disk_bytes), ..self.quick_usage().await? })
+    }
+
+    async fn quick_usage(&self) -> Result<Usage, BackendError> {
+        let (host, id) = (Arc::clone(&self.host), self.guest.id.clone());
         let measure = move || {
             let found = host.cgroups.usage(id.as_str());
             // For gVisor the host sees its threads, which are not those inside.
@@ -76,7 +83,7 @@ impl Instance for OciInstance {
                 memory_peak_bytes: found.memory_peak_bytes,
                 cpu_micros: found.cpu_micros,
                 pids,
-                disk_bytes: Some(guest_process::disk_usage(&host.files(&id))),
+                disk_bytes: None,
                 oom_kills: found.oom_kills,
                 network: None,
             }

@@ -34,6 +34,7 @@ use sandbox::{
     Walls as StatedWalls,
 };
 use tokio::sync::OnceCell;
+use tracing::Instrument as _;
 
 use crate::{
     guest_process::{self, GuestProcess, listen, make_private},
@@ -232,6 +233,7 @@ impl Host {
             first_id: None,
             home: Some(self.home.clone()),
             skeleton: skeleton.as_ref().and_then(Skeleton::name),
+            named_ports: None,
         };
         record.write(&place).map_err(failed("the record"))?;
         self.make_files(plan).map_err(failed("the files"))?;
@@ -332,7 +334,7 @@ impl Host {
         let lower = match (&plan.rootfs, skeleton) {
             (_, Some(skeleton)) => vec![skeleton.directory.clone()],
             (RootfsPlan::Image, None) => image,
-            (RootfsPlan::Directory { path, identity }, None) => {
+            (RootfsPlan::Directory { path, identity, .. }, None) => {
                 let at = place.run.join("lower");
                 rootfs::bind(path, *identity, &at)?;
                 vec![at]
@@ -418,7 +420,8 @@ impl Host {
             .map_err(|error| error::from_io(format!("could not find the guest of {}", plan.id), error))?;
         let guest =
             GuestProcess::find(&plan.id, &place).ok_or_else(|| BackendError::Gone(plan.id.clone()))?;
-        guest.answers().await.map_err(|error| self.with_log(error, &place))?;
+        let waiting = tracing::info_span!(target: "trace", "guest ready");
+        guest.answers().instrument(waiting).await.map_err(|error| self.with_log(error, &place))?;
         Ok(OciInstance::new(Arc::clone(self), guest, begun.isolation))
     }
 

@@ -20,6 +20,7 @@ use sandbox::{
     Backend, BackendError, BackendKind, Capabilities, Enforcement, GuestStream, Instance, Isolation,
     LimitKind, LimitStatement, LimitsPlan, Next, RootfsPlan, SandboxId, SandboxPlan, Usage, Walls,
 };
+use tracing::Instrument as _;
 
 use crate::{
     guest_process::{self, GuestProcess, listen, make_private},
@@ -81,6 +82,7 @@ impl Host {
             first_id: None,
             home: Some(self.home.clone()),
             skeleton: None,
+            named_ports: None,
         };
         record.write(&place)?;
         let listener = listen(&place)?;
@@ -235,7 +237,8 @@ impl Backend for ProcessBackend {
             // Somebody has to reap it, for as long as this daemon is its parent.
             tokio::spawn(async move { child.wait().await });
             let guest = guest.ok_or_else(|| BackendError::Gone(plan.id.clone()))?;
-            guest.answers().await?;
+            let waiting = tracing::info_span!(target: "trace", "guest ready");
+            guest.answers().instrument(waiting).await?;
             Ok(guest)
         };
         match made.await {
@@ -312,6 +315,10 @@ impl Instance for ProcessInstance {
         let measure = move || guest_process::disk_usage(&files);
         let disk = tokio::task::spawn_blocking(measure).await.map_err(error::from_join)?;
         Ok(Usage { disk_bytes: Some(disk), ..Usage::default() })
+    }
+
+    async fn quick_usage(&self) -> Result<Usage, BackendError> {
+        Ok(Usage::default())
     }
 
     async fn ended(&self) {

@@ -172,7 +172,9 @@ async fn plan_on(world: &World, root: Root, mut plants: HostileTree, canary: &Pa
     match root {
         Root::Own => {}
         Root::Snapshot => plan.above = vec![tree],
-        Root::Directory => plan.rootfs = RootfsPlan::Directory { path: upper, identity: None },
+        Root::Directory => {
+            plan.rootfs = RootfsPlan::Directory { path: upper, identity: None, no_links: false };
+        }
     }
     plan
 }

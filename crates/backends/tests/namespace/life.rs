@@ -356,7 +356,8 @@ pub(crate) async fn a_recycled_pid_is_never_taken_for_a_guest(world: Arc<World>)
 pub(crate) async fn a_create_that_fails_leaves_nothing(world: Arc<World>) {
     sweep_all(&world).await;
     let mut plan = world.plan();
-    plan.rootfs = sandbox::RootfsPlan::Directory { path: "/does/not/exist".into(), identity: None };
+    plan.rootfs =
+        sandbox::RootfsPlan::Directory { path: "/does/not/exist".into(), identity: None, no_links: false };
     let error = world.backend.create(&plan).await.expect_err("no such directory");
     assert!(error.to_string().contains(plan.id.as_str()), "{error}");
     assert!(!world.run_directory(&plan.id).exists());
@@ -372,7 +373,7 @@ pub(crate) async fn a_root_with_any_name(world: Arc<World>) {
     }
     fs::write(root.join("below"), "below").unwrap();
     let mut plan = world.plan();
-    plan.rootfs = sandbox::RootfsPlan::Directory { path: root, identity: None };
+    plan.rootfs = sandbox::RootfsPlan::Directory { path: root, identity: None, no_links: false };
     let instance = world.create(&plan).await;
     let mut client = Client::connect(&*instance).await;
     let Response::Entry { entry } = client.ask(&Request::Stat { path: "/below".into(), follow: false }).await

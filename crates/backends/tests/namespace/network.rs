@@ -99,7 +99,7 @@ pub(crate) async fn programs_reach_whoever_holds_the_sockets(world: Arc<World>) 
     assert_eq!(seen.stdout, expected("93.184.216.34", "timed out"), "{}", seen.stderr);
     let by_v6 = run(&*instance, &["python3", "-c", CLIENT, "6"]).await;
     let mut ports = edge.stop();
-    let has_v6 = sockets.tcp6.is_some();
+    let has_v6 = sockets.raw6.is_some();
     if has_v6 {
         assert_eq!(by_v6.stdout, expected("2606:4700::1", "EADDRNOTAVAIL"), "{}", by_v6.stderr);
         assert_eq!(ports.split_off(4), ["syn 443", "syn 81", "syn 9", "syn 443"]);

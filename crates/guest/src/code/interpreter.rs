@@ -111,6 +111,9 @@ fn request(context: &Context, program: &str) -> ExecStart {
     let start = &context.start;
     let arguments = context.driver.arguments.iter().copied();
     let mut env = start.env.clone();
+    if let Some((name, value)) = context.driver.tuning {
+        env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
     env.extend(context.driver.variable.map(|(name, value)| (name.to_owned(), value.to_owned())));
     ExecStart {
         id: start.name.clone(),

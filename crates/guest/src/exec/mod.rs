@@ -12,7 +12,7 @@ mod plan;
 mod rlimits;
 mod start;
 mod stdin;
-mod user;
+pub(crate) mod user;
 mod window;
 
 use std::{

@@ -19,7 +19,29 @@ pub(crate) struct User {
 
 /// Finds a user. The error is a sentence that names what is missing.
 pub(crate) fn find(text: &str) -> Result<User, String> {
-    lookup(text, || read_bounded(PASSWD), || read_bounded(GROUP))
+    let user = lookup(text, || read_bounded(PASSWD), || read_bounded(GROUP))?;
+    for (what, id, map) in
+        [("user", user.uid, "/proc/self/uid_map"), ("group", user.gid, "/proc/self/gid_map")]
+    {
+        if !is_mapped(id, &read_bounded(map)) {
+            return Err(format!(
+                "{text:?} needs {what} id {id}, which this sandbox does not have: the daemon's user has no subordinate \
+                 ids. Give it some in /etc/subuid and /etc/subgid and install newuidmap, or use user 0"
+            ));
+        }
+    }
+    Ok(user)
+}
+
+/// Whether a user namespace with this map has the id. A map that cannot be read forbids nothing.
+fn is_mapped(id: u32, map: &str) -> bool {
+    let mut ranges = map.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let first: u64 = fields.next()?.parse().ok()?;
+        let length: u64 = fields.nth(1)?.parse().ok()?;
+        Some(first..first.saturating_add(length))
+    });
+    map.trim().is_empty() || ranges.any(|range| range.contains(&u64::from(id)))
 }
 
 fn lookup(

@@ -18,9 +18,9 @@ use super::{Answer, failure, named, wrong_state};
 const MAX_LINKS: usize = 40;
 
 /// Flags for everything we open: never block, never become a terminal's owner, never leak into a child.
-pub(super) const QUIET: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+pub(crate) const QUIET: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-pub(super) fn kind_of(stat: &Stat) -> FileType {
+pub(crate) fn kind_of(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 

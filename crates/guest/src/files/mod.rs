@@ -38,6 +38,7 @@ use rustix::{
 pub(crate) use change::{chmod, chown, mkdir, readlink, remove, rename, symlink};
 pub(crate) use charged::perform;
 pub(crate) use copy::copy;
+pub(crate) use entry::{QUIET, kind_of};
 pub(crate) use list::{Room, list, stat};
 pub(crate) use pack::pack;
 pub(crate) use read::read;

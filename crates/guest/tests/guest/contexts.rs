@@ -65,6 +65,20 @@ fn a_context_waits_for_cells_with_what_it_was_made_with() {
 }
 
 #[test]
+fn how_an_interpreter_is_tuned_does_not_reach_what_runs_in_it_and_its_own_wish_wins() {
+    let guest = TestGuest::start();
+    let mut host = guest.connect();
+    let mut own = start("own", "python");
+    own.env.insert("GLIBC_TUNABLES".into(), "glibc.malloc.arena_max=1".into());
+    made(host.ask(&Request::ContextCreate(start("plain", "python"))));
+    made(host.ask(&Request::ContextCreate(own)));
+    let code = "import os; print(os.environ.get('GLIBC_TUNABLES'))";
+    assert_eq!(guest.connect().run_cell(&cell_in("a", "plain", "python", code)).stdout, "None\n");
+    let ran = guest.connect().run_cell(&cell_in("b", "own", "python", code));
+    assert_eq!(ran.stdout, "glibc.malloc.arena_max=1\n");
+}
+
+#[test]
 fn contexts_that_cannot_be_made_are_refused() {
     let guest = TestGuest::start();
     let mut host = guest.connect();

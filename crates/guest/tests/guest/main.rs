@@ -23,6 +23,7 @@ mod python_interrupt;
 mod python_notebook;
 mod python_rich;
 mod search;
+mod sftp;
 mod streams;
 mod support;
 mod tar_files;

@@ -60,8 +60,8 @@ fn libraries_take_little_room_in_a_traceback() {
 fn a_module_that_is_missing_is_told_with_its_package() {
     let python = Notebook::new();
     for (code, hint) in [
-        ("import not_there_at_all.part", Some("pip not_there_at_all ")),
-        ("raise ModuleNotFoundError('x', name='sklearn')", Some("pip scikit-learn ")),
+        ("import not_there_at_all.part", Some("pip package not_there_at_all.")),
+        ("raise ModuleNotFoundError('x', name='sklearn')", Some("pip package scikit-learn.")),
         ("import json.nothing", None),
     ] {
         let ran = python.run(code);

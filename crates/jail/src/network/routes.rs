@@ -32,7 +32,7 @@ pub(super) fn set(end: &NetworkEnd) -> io::Result<()> {
     set_with(end, EXCLUSIVE)
 }
 
-/// For a namespace in which an earlier try failed half-way.
+/// For a namespace in which some of it may be there.
 pub(super) fn set_again(end: &NetworkEnd) -> io::Result<()> {
     set_with(end, REPLACE)
 }

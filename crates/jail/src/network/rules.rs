@@ -14,6 +14,7 @@ const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 const NFTABLES: u16 = 10;
 const NEW_TABLE: u16 = NFTABLES << 8;
+const DELETE_TABLE: u16 = NFTABLES << 8 | 2;
 const NEW_CHAIN: u16 = NFTABLES << 8 | 3;
 const NEW_RULE: u16 = NFTABLES << 8 | 6;
 
@@ -33,7 +34,17 @@ const HOOK: u32 = 0;
 const PRIORITY: i32 = -150;
 
 pub(super) fn set(end: &NetworkEnd) -> io::Result<()> {
+    set_in(Batch::begin(), end)
+}
+
+/// For a namespace that may have the rules already: they are replaced at once.
+pub(super) fn set_again(end: &NetworkEnd) -> io::Result<()> {
     let mut batch = Batch::begin();
+    batch.no_table();
+    set_in(batch, end)
+}
+
+fn set_in(mut batch: Batch, end: &NetworkEnd) -> io::Result<()> {
     batch.table_and_chain();
     batch.rule(0, |rule| rule.family(V4).payload(Base::Network, 16, 1).equals(&[127]).verdict(ACCEPT));
     batch.rule(0, |rule| rule.to(end.v4.into()).verdict(ACCEPT));
@@ -69,6 +80,15 @@ impl Batch {
     fn send(mut self) -> io::Result<()> {
         self.0.add(BATCH_END, 0, &head(0, NFTABLES), |_| {});
         self.0.send(NETFILTER)
+    }
+
+    /// Only a table that is there can be deleted, so it is made first.
+    fn no_table(&mut self) {
+        for (message, flags) in [(NEW_TABLE, CREATE), (DELETE_TABLE, 0)] {
+            self.0.add(message, flags, &head(BOTH, 0), |table| {
+                table.text(1 /* name */, TABLE);
+            });
+        }
     }
 
     fn table_and_chain(&mut self) {

@@ -2,23 +2,23 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::OwnedFd,
 };
 
 use libc::sock_filter;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with, sockopt};
 
-use super::{NetworkEnd, PROXY_PORT, PROXY_V4, PROXY_V6};
+use super::{NamedPorts, NetworkEnd, PROXY_PORT, PROXY_V4, PROXY_V6};
 use crate::sys;
 
 /// Connections that the kernel accepted and our side did not yet. Each begins only when our side says so.
 const WAITING_CONNECTIONS: i32 = 512;
-/// The receive buffer of one of our ends of a connection, which the kernel doubles: the same as programs inside have
-/// at most. Ours are made before that limit is set, and nobody is charged for what waits before it is accepted.
-const TCP_RECEIVE_BYTES: usize = 32 * 1024;
 
 pub(super) fn make(end: &NetworkEnd) -> io::Result<Vec<OwnedFd>> {
+    if let Some(named) = &end.named {
+        return make_named(end, named);
+    }
     let proxies: Vec<IpAddr> =
         [Some(PROXY_V4.into()), end.v6.map(|_own| PROXY_V6.into())].into_iter().flatten().collect();
     let mut all = Vec::with_capacity(3 * proxies.len() + 1);
@@ -32,6 +32,45 @@ pub(super) fn make(end: &NetworkEnd) -> io::Result<Vec<OwnedFd>> {
     }
     all.push(first_packets(end)?);
     Ok(all)
+}
+
+fn make_named(end: &NetworkEnd, named: &NamedPorts) -> io::Result<Vec<OwnedFd>> {
+    // One socket of IPv6 takes both.
+    let any: IpAddr =
+        if end.v6.is_some() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    let mut all = Vec::with_capacity(named.tcp.len() + named.udp.len() + 3);
+    for port in &named.tcp {
+        let socket = plain(SocketType::STREAM, any)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        bind(&socket, &SocketAddr::from((any, *port)))?;
+        listen(&socket, WAITING_CONNECTIONS)?;
+        all.push(socket);
+    }
+    for port in &named.udp {
+        let socket = plain(SocketType::DGRAM, any)?;
+        sys::set_socket_option(&socket, libc::SOL_IP, libc::IP_RECVORIGDSTADDR, 1)?;
+        if any.is_ipv6() {
+            sys::set_socket_option(&socket, libc::SOL_IPV6, libc::IPV6_RECVORIGDSTADDR, 1)?;
+        }
+        bind(&socket, &SocketAddr::from((any, *port)))?;
+        all.push(socket);
+    }
+    all.push(raw(AddressFamily::INET, end.mark)?);
+    if end.v6.is_some() {
+        all.push(raw(AddressFamily::INET6, end.mark)?);
+    }
+    all.push(first_packets(end)?);
+    Ok(all)
+}
+
+fn plain(kind: SocketType, at: IpAddr) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family(at), kind, flags, None)?;
+    if at.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
+    Ok(socket)
 }
 
 fn family(address: IpAddr) -> AddressFamily {
@@ -57,7 +96,8 @@ fn tcp(at: IpAddr) -> io::Result<OwnedFd> {
     // Ends of connections inherit it. They are bound to the ports of servers outside, and without it no program inside
     // could listen on the same port.
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_recv_buffer_size(&socket, TCP_RECEIVE_BYTES)?;
+    // Inherited too: whoever carries bytes has waited for them already.
+    sockopt::set_tcp_nodelay(&socket, true)?;
     bind(&socket, &SocketAddr::from((at, PROXY_PORT)))?;
     listen(&socket, WAITING_CONNECTIONS)?;
     Ok(socket)

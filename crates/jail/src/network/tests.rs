@@ -18,6 +18,7 @@ const END: NetworkEnd = NetworkEnd {
     v4: Ipv4Addr::new(10, 83, 66, 1),
     v6: Some(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1)),
     mark: 0x7761_7272,
+    named: None,
 };
 
 /// Whether this is already the test in its own namespaces; if not, runs it there.
@@ -103,5 +104,29 @@ fn what_works_here_is_found_by_trying() {
         assert_eq!(NetworkMeans::begin_trial().finish(), NetworkMeans::Tproxy { v6: true });
         std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap();
         assert_eq!(NetworkMeans::try_here(), NetworkMeans::Tproxy { v6: false });
+    }
+}
+
+#[test]
+fn a_socket_of_another_namespace_leads_nowhere() {
+    if is_apart("a_socket_of_another_namespace_leads_nowhere") {
+        let here = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        let number = rustix::fs::stat("/proc/self/ns/net").unwrap().st_ino;
+        let refused = later::enter(here.as_fd(), number + 1).unwrap_err();
+        assert_eq!(refused.message, "it is another sandbox's, or the host's");
+        // The right one is found; this process is in it already, which the kernel says.
+        let refused = later::enter(here.as_fd(), number).unwrap_err();
+        assert_eq!((&*refused.step, refused.errno), ("enter the sandbox's namespaces", Some(libc::EINVAL)));
+    }
+}
+
+#[test]
+fn rules_and_routes_can_be_set_again() {
+    if is_apart("rules_and_routes_can_be_set_again") {
+        drop(make(&END).unwrap());
+        rules::set_again(&END).unwrap();
+        routes::set_again(&END).unwrap();
+        let (inside, _) = play(sockets::make(&END).unwrap(), "4");
+        assert_eq!(inside, expected("93.184.216.34", "timed out"));
     }
 }

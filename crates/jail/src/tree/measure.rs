@@ -28,7 +28,12 @@ const MEASURE_TIME: Duration = Duration::from_secs(60);
 
 /// Bytes of the files below `paths`, and of unlinked files that the processes of `guest` hold open. A file with several
 /// names counts once. A file that cannot be read, or vanishes meanwhile, does not count.
-pub(crate) fn measure(paths: &[PathBuf], guest: Option<(i32, u64)>, unlinked: Unlinked) -> Reply {
+pub(crate) fn measure(
+    paths: &[PathBuf],
+    guest: Option<(i32, u64)>,
+    processes: &[PathBuf],
+    unlinked: Unlinked,
+) -> Reply {
     let mut tally = Tally::new();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for path in paths {
@@ -42,7 +47,7 @@ pub(crate) fn measure(paths: &[PathBuf], guest: Option<(i32, u64)>, unlinked: Un
             _ => None,
         };
         if device.is_some() || unlinked == Unlinked::OfRoot {
-            unlinked::add(pid, start_time, device, &mut tally);
+            unlinked::add(pid, start_time, processes, device, &mut tally);
         }
     }
     Reply::Measured { bytes: tally.bytes, was_moved: tally.was_moved }
@@ -200,7 +205,7 @@ mod tests {
     use super::*;
 
     fn bytes(path: &Path) -> u64 {
-        match measure(&[path.to_owned()], None, Unlinked::OfRoot) {
+        match measure(&[path.to_owned()], None, &[], Unlinked::OfRoot) {
             Reply::Measured { bytes, was_moved: false } => bytes,
             other => panic!("{other:?}"),
         }

@@ -18,16 +18,15 @@ const OVERLAY_MAGIC: i64 = 0x794c_7630;
 /// Most descriptors examined in one measurement.
 const MAX_LOOKED_AT: usize = 1 << 20;
 
-/// Adds the unlinked files that the descendants of this guest have open or mapped. The guest is process 1 of their
-/// namespace and inherits every orphan, so only processes born meanwhile are missed. Counts files on `device`, or those
-/// of an overlay.
-pub(super) fn add(guest: i32, start_time: u64, device: Option<u64>, tally: &mut Tally) {
-    let processes: Vec<_> = children(Path::new("/proc")).filter_map(|path| read_process(&path)).collect();
-    if !processes.iter().any(|process| process.pid == guest && process.start_time == start_time) {
+/// Adds the unlinked files that this guest and its workload have open or mapped. Counts files on `device`, or those of an
+/// overlay. `lists`: where the kernel lists the workload's processes.
+pub(super) fn add(guest: i32, start_time: u64, lists: &[PathBuf], device: Option<u64>, tally: &mut Tally) {
+    let found = read_process(Path::new(&format!("/proc/{guest}")));
+    if found.is_none_or(|process| process.start_time != start_time) {
         return;
     }
     let mut left = MAX_LOOKED_AT;
-    for pid in family(guest, &processes) {
+    for pid in listed(guest, lists).unwrap_or_else(|| descendants(guest)) {
         let process = PathBuf::from(format!("/proc/{pid}"));
         // A thread may have a descriptor table of its own.
         for thread in children(&process.join("task")) {
@@ -43,6 +42,24 @@ pub(super) fn add(guest: i32, start_time: u64, device: Option<u64>, tally: &mut 
             add_unlinked(&mapping, device, tally);
         }
     }
+}
+
+/// The guest and the processes in these lists; `None` if there is none, or one cannot be read. No process leaves the groups
+/// that its sandbox has, and looking at all processes of the host takes as long as there are many sandboxes.
+fn listed(guest: i32, lists: &[PathBuf]) -> Option<Vec<i32>> {
+    let mut found = vec![guest];
+    for list in lists {
+        let text = fs::read_to_string(list).ok()?;
+        // 0 stands for a process that this namespace does not show, which cannot be.
+        found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
+    }
+    (!lists.is_empty()).then_some(found)
+}
+
+/// The guest is process 1 of its namespace and inherits every orphan, so only processes born meanwhile are missed.
+fn descendants(guest: i32) -> Vec<i32> {
+    let processes: Vec<_> = children(Path::new("/proc")).filter_map(|path| read_process(&path)).collect();
+    family(guest, &processes)
 }
 
 #[derive(Debug)]
@@ -107,6 +124,18 @@ fn is_overlay(link: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_are_used_only_if_all_of_them_can_be_read() {
+        let place = tempfile::tempdir().unwrap();
+        let (one, two) = (place.path().join("one"), place.path().join("two"));
+        fs::write(&one, "17\n0\n18\n").unwrap();
+        assert_eq!(listed(5, &[]), None);
+        assert_eq!(listed(5, std::slice::from_ref(&one)), Some(vec![5, 17, 18]));
+        assert_eq!(listed(5, &[one.clone(), two.clone()]), None);
+        fs::write(&two, "").unwrap();
+        assert_eq!(listed(5, &[one, two]), Some(vec![5, 17, 18]));
+    }
 
     #[test]
     fn a_family_is_found_whatever_the_order_and_without_going_round() {

@@ -67,12 +67,20 @@ const MASKED_OF_PROCESSOR: &str = "thermal_throttle";
 
 const READ_ONLY: [(MountName, &str); 3] = [(Proc, "sys"), (Proc, "bus"), (Proc, "sysrq-trigger")];
 
+/// Stands for the most that one end of a TCP connection may hold.
+const MOST: &str = "MOST";
+/// Stands for the most that it may hold of what a program has sent.
+const SENT: &str = "SENT";
+/// How many times as much as of what it received.
+const SENT_TIMES: u64 = 4;
+
 const SET: [(MountName, &str, &str); 8] = [
     // Ports below 1024 for everybody: the network namespace is the sandbox's own.
     (Proc, "sys/net/ipv4/ip_unprivileged_port_start", "0"),
     // The buffers of one end of a TCP connection (see `internet_budget`); docs/performance.md has the cost.
-    (Proc, "sys/net/ipv4/tcp_rmem", "4096 32768 65536"),
-    (Proc, "sys/net/ipv4/tcp_wmem", "4096 16384 65536"),
+    (Proc, "sys/net/ipv4/tcp_rmem", "4096 32768 MOST"),
+    // Only programs send, and are charged for what waits.
+    (Proc, "sys/net/ipv4/tcp_wmem", "4096 16384 SENT"),
     // Connections are counted when `connect` is called, so there must be no other way to make one.
     (Proc, "sys/net/ipv4/tcp_fastopen", "0"),
     // Ended connections that the kernel remembers for a minute, a quarter of a KiB each.
@@ -130,24 +138,30 @@ impl KernelFiles {
         self.read_only.iter().map(ToString::to_string).collect()
     }
 
-    /// The settings for a network namespace of its own, by their `sysctl` names.
-    pub(crate) fn network_settings(&self) -> HashMap<String, String> {
+    /// The settings for a network namespace of its own, by their `sysctl` names. `tcp_socket`: the most that one end of a
+    /// TCP connection may hold.
+    pub(crate) fn network_settings(&self, tcp_socket: u64) -> HashMap<String, String> {
         let named = self.set.iter().filter_map(|(at, value)| {
             let name = at.to_string().strip_prefix("/proc/sys/")?.replace('/', ".");
-            name.starts_with("net.").then(|| (name, (*value).to_owned()))
+            name.starts_with("net.").then(|| (name, filled_in(value, tcp_socket)))
         });
         named.collect()
     }
 
     /// Applied once `/proc` and `/sys` are mounted.
-    pub(crate) fn steps(&self) -> impl Iterator<Item = Step> {
-        let set =
-            self.set.iter().map(|(at, value)| Step::Setting { at: at.clone(), value: (*value).to_owned() });
+    pub(crate) fn steps(&self, tcp_socket: u64) -> impl Iterator<Item = Step> {
+        let setting = move |(at, value): &(MountPath, &str)| (at.clone(), filled_in(value, tcp_socket));
+        let set = self.set.iter().map(setting).map(|(at, value)| Step::Setting { at, value });
         let masked = self.masked.iter().map(|at| Step::Mask { at: at.clone(), missing: Missing::Fails });
         // After the settings in there.
         let read_only = self.read_only.iter().map(|at| Step::ReadOnly { at: at.clone() });
         set.chain(masked).chain(read_only)
     }
+}
+
+fn filled_in(value: &str, tcp_socket: u64) -> String {
+    let sent = tcp_socket.saturating_mul(SENT_TIMES);
+    value.replace(MOST, &tcp_socket.to_string()).replace(SENT, &sent.to_string())
 }
 
 fn of_processors(processors: &Path) -> Vec<MountPath> {

@@ -52,7 +52,7 @@ impl Sources {
                 }
             }
             RootfsPlan::Image => root.extend(beneath.image.iter().cloned().map(Source::from)),
-            RootfsPlan::Directory { path, identity } => {
+            RootfsPlan::Directory { path, identity, .. } => {
                 root.push(Source::Directory { path: path.clone(), identity: identity.map(identity_of) });
             }
             RootfsPlan::Disk { image, identity } => {

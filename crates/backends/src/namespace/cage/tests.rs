@@ -107,6 +107,7 @@ fn the_cage_of_a_sandbox_with_a_network() {
         v4: sandbox::network::OWN_ADDRESS_V4,
         v6: Some(sandbox::network::OWN_ADDRESS_V6),
         mark: sandbox::network::RELEASE_MARK,
+        named: None,
     };
     let without = Decided {
         first_id: None,
@@ -226,7 +227,7 @@ fn trees_lie_over_both_parts_of_image_host() {
 #[test]
 fn a_directory_that_was_allowed_is_held_before_it_is_looked_at() {
     let identity = Some(sandbox::FileIdentity { device: 1, inode: 2 });
-    let rootfs = RootfsPlan::Directory { path: PathBuf::from("/srv/root"), identity };
+    let rootfs = RootfsPlan::Directory { path: PathBuf::from("/srv/root"), identity, no_links: false };
     let base = sandbox::Base { rootfs, ..sandbox::Base::host() };
     let decided = Decided {
         first_id: None,

@@ -1,4 +1,4 @@
-// Passed to `node -e`. Reads the driver's sources from descriptor 3 and runs the part called `core`.
+// Passed to `node -e` in the environment. Reads the driver's sources from descriptor 3 and runs the part called `core`.
 (() => {
   'use strict';
   const fs = require('fs');

@@ -100,7 +100,7 @@
     if (!asked) return undefined;
     const places = createRequire(`${process.cwd()}/`).resolve.paths(asked) ?? [];
     if (places.some((place) => existsSync(join(place, asked)))) return undefined;
-    return `The package ${asked} is not installed; install it with the package tools: npm ${asked} (sandbox_package_install).`;
+    return `The package ${asked} is not installed; install the npm package ${asked}.`;
   }
 
   return { describe, missingPackage, remember };

@@ -8,7 +8,7 @@
 
   const MISSING =
     'TypeScript needs Node.js 22.13 or newer, or one of the packages esbuild, typescript@5, sucrase, @swc/core. ' +
-    'Install one with sandbox_package_install (manager "npm", package "esbuild"), or run the code as javascript. ' +
+    'Install the npm package esbuild, or run the code as javascript. ' +
     'The package typescript has no compiler that can be called since version 7.';
 
   // A module without `needed` is an unusable version; another one may be found further on.

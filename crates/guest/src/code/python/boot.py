@@ -1,6 +1,11 @@
-# Passed to the interpreter by -c: reads the driver's parts from descriptor 3 and runs them. Leaves no name behind.
+# Passed to the interpreter in its environment: reads the driver's parts from descriptor 3 and runs them. Leaves no name behind.
 def boot():
+    from os import environ
     from posix import read
+
+    # Ours (see drivers.rs), and read by the C library long ago.
+    if environ.get("GLIBC_TUNABLES") == "glibc.malloc.hugetlb=1":
+        del environ["GLIBC_TUNABLES"]
 
     def take(n):
         data = b""

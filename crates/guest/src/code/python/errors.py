@@ -197,6 +197,6 @@ def hint_at_package(name):
         return
     package = PACKAGES.get(name, name)
     warn(
-        "The module %s is not installed; install it with the package tools: pip %s (sandbox_package_install)."
+        "The module %s is not installed; install the pip package %s."
         % (name, package)
     )
