@@ -13,10 +13,10 @@ use std::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sandbox::{
     HeldSecrets, SandboxId,
-    network::{NetworkEvent, NetworkPlan, NetworkSockets},
+    network::{NetworkEvent, NetworkHosts, NetworkPlan, NetworkSockets},
 };
 use tokio::{
-    io::{Interest, unix::AsyncFd},
+    io::Interest,
     sync::{mpsc, oneshot},
     task::AbortHandle,
 };
@@ -24,7 +24,7 @@ use tokio::{
 use crate::{
     control::{self, Around, Order, Report, Request},
     events::Counters,
-    watched::watch,
+    watched::{Watched, watch},
 };
 
 /// Reports that wait for whoever reads them; further ones are dropped and counted.
@@ -51,12 +51,13 @@ pub enum Told {
     Lost(u64),
 }
 
-type Answers = HashMap<u64, oneshot::Sender<Result<(), String>>>;
+type Answer = Result<Option<NetworkHosts>, String>;
+type Answers = HashMap<u64, oneshot::Sender<Answer>>;
 
 /// Sends orders to the edge. When it is dropped, the edge ends, and with it everything that sandboxes have open.
 #[derive(Debug)]
 pub struct Client {
-    control: Arc<AsyncFd<OwnedFd>>,
+    control: Arc<Watched>,
     waiting: Arc<Mutex<Waiting>>,
     next: AtomicU64,
     reader: AbortHandle,
@@ -138,7 +139,20 @@ impl Client {
         self.order(Order::Tell { number }, &[]).await
     }
 
+    /// How much went to which host of a sandbox.
+    pub async fn hosts(&self, sandbox: &SandboxId) -> Result<NetworkHosts, ClientError> {
+        Ok(self.ask(Order::Hosts { sandbox: sandbox.clone() }, &[]).await?.unwrap_or_default())
+    }
+
     async fn order(&self, order: Order, descriptors: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
+        self.ask(order, descriptors).await.map(drop)
+    }
+
+    async fn ask(
+        &self,
+        order: Order,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Option<NetworkHosts>, ClientError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         {
@@ -161,7 +175,7 @@ impl Client {
             });
         }
         match answered.await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(hosts)) => Ok(hosts),
             Ok(Err(why)) => Err(ClientError::Refused(why)),
             Err(_gone) => Err(ClientError::Gone),
         }
@@ -169,14 +183,14 @@ impl Client {
 }
 
 /// Reads what the edge says until it ends.
-async fn read(control: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<Waiting>>, tell: mpsc::Sender<Told>) {
+async fn read(control: Arc<Watched>, waiting: Arc<Mutex<Waiting>>, tell: mpsc::Sender<Told>) {
     let mut lost = 0;
     loop {
         let received =
             control.async_io(Interest::READABLE, |control| control::receive::<Report>(control.as_fd())).await;
         let told = match received {
-            Ok((Report::Done { number }, _)) => {
-                answer(&waiting, number, Ok(()));
+            Ok((Report::Done { number, hosts }, _)) => {
+                answer(&waiting, number, Ok(hosts));
                 continue;
             }
             Ok((Report::Failed { number, why }, _)) => {
@@ -205,7 +219,7 @@ async fn read(control: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<Waiting>>, tell
     }
 }
 
-fn answer(waiting: &Mutex<Waiting>, number: u64, result: Result<(), String>) {
+fn answer(waiting: &Mutex<Waiting>, number: u64, result: Answer) {
     if let Some(answer) = lock(waiting).answers.remove(&number) {
         // Whoever asked may have stopped waiting.
         drop(answer.send(result));

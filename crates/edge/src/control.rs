@@ -16,7 +16,7 @@ use rustix::{
 };
 use sandbox::{
     HeldSecrets, SandboxId,
-    network::{NetworkEvent, NetworkPlan, Surroundings},
+    network::{MAX_NETWORK_SOCKETS, NetworkEvent, NetworkHosts, NetworkPlan, Surroundings},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -29,7 +29,7 @@ const MAX_MESSAGE: u64 = 16 * 1024 * 1024;
 /// Stands for a message that is in the first descriptor.
 const IN_FILE: &[u8] = b"@";
 /// Most descriptors of a message: those of one sandbox, and a file.
-const MAX_DESCRIPTORS: usize = 8;
+const MAX_DESCRIPTORS: usize = MAX_NETWORK_SOCKETS + 1;
 
 /// What the daemon asks for. Each is answered by [`Report::Done`] or [`Report::Failed`] when it has taken effect.
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,6 +66,10 @@ pub(crate) enum Order {
     Drop {
         sandbox: SandboxId,
     },
+    /// Says how much went to which host.
+    Hosts {
+        sandbox: SandboxId,
+    },
     Around(Box<Around>),
     /// Reports what has happened so far, and then [`Report::CaughtUp`].
     Tell {
@@ -88,8 +92,16 @@ pub struct Around {
 /// What the edge tells.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    Done { number: u64 },
-    Failed { number: u64, why: String },
+    Done {
+        number: u64,
+        /// The answer to [`Order::Hosts`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hosts: Option<NetworkHosts>,
+    },
+    Failed {
+        number: u64,
+        why: String,
+    },
     Events(Vec<NetworkEvent>),
     Counters(Vec<(SandboxId, Counters)>),
     CaughtUp(u64),

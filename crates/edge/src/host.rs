@@ -6,9 +6,9 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send, socket_with,
 };
 use sandbox::network::{IpNet, Surroundings};
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::io::Interest;
 
-use crate::watched::watch;
+use crate::watched::{Watched, watch};
 
 const BUFFER: usize = 64 * 1024;
 /// Most messages of one answer: a host with more routes than this has them in another table.
@@ -37,7 +37,7 @@ const GROUPS: u32 = 0x10 | 0x40 | 0x100 | 0x400;
 #[derive(Debug)]
 pub(crate) struct HostWatch {
     /// Absent where the kernel refuses it.
-    changes: Option<AsyncFd<OwnedFd>>,
+    changes: Option<Watched>,
 }
 
 impl HostWatch {

@@ -10,6 +10,9 @@
 //!   datagram ─→ udp ─→ dns (port 53 of any address) | udp::flows (where a rule allows UDP)
 //! ```
 //!
+//! Where the kernel holds no first packet (the form of named ports), connections are accepted first and decided then
+//! (`tcp::named`).
+//!
 //! [`serve`] is the process's whole body; the daemon talks to it with [`Client`]. Everything from a sandbox is hostile.
 #![forbid(unsafe_code)]
 
@@ -19,6 +22,7 @@ mod dns;
 mod events;
 mod handling;
 mod host;
+mod hosts;
 mod limits;
 mod names;
 mod packets;
@@ -27,15 +31,18 @@ mod raw;
 mod sandbox;
 mod secrets;
 mod serve;
+mod sockets;
 mod tcp;
 mod udp;
 mod watched;
+mod workers;
 
 pub use client::{Client, ClientError, Told};
 pub use control::Around;
 pub use events::Counters;
 pub use secrets::make_authority;
 pub use serve::serve;
+pub use sockets::sort_sockets;
 pub use tcp::proxy::UpstreamProxy;
 
 /// What fuzzers feed: the functions that see a sandbox's bytes first.

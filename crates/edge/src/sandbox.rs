@@ -5,8 +5,9 @@ use std::{
     future::Future,
     io,
     net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
@@ -28,6 +29,7 @@ use crate::{
     dns::Resolver,
     events::{Counting, Decision, Events, count},
     handling::{self, Handling, Outcome},
+    hosts::Hosts,
     limits::{MAX_DIALS, Rate},
     pins::Pins,
     raw::Raw,
@@ -70,6 +72,8 @@ pub(crate) struct Sandbox {
     pins: Mutex<Pins>,
     pub(crate) has_ipv6: bool,
     pub(crate) raw: Raw,
+    /// Where its connections are accepted: by IPv4, and by IPv6 if it has that.
+    listeners: OnceLock<Vec<Arc<OwnedFd>>>,
     pub(crate) held: Held,
     pub(crate) flows: Flows,
     pub(crate) resolver: Resolver,
@@ -79,6 +83,7 @@ pub(crate) struct Sandbox {
     pub(crate) throughput: RwLock<Option<Arc<[Rate; 2]>>>,
     pub(crate) events: Events,
     pub(crate) counting: Counting,
+    pub(crate) hosts: Hosts,
     pub(crate) secrets: watch::Sender<Option<Arc<Secrets>>>,
     /// Connections to hosts with secrets.
     pub(crate) opened: Semaphore,
@@ -144,16 +149,27 @@ impl Sandbox {
             shared,
             has_ipv6,
             raw,
+            listeners: OnceLock::new(),
             plan: RwLock::new(Arc::new(plan)),
             held: Held::default(),
             flows: Flows::default(),
             counting: Counting::default(),
+            hosts: Hosts::default(),
             secrets: watch::Sender::default(),
             opened: Semaphore::new(MAX_OPENED),
             bodies: Semaphore::new(MAX_BODIES),
             open: Mutex::default(),
             next: AtomicU64::new(0),
         }
+    }
+
+    /// Says once where its connections are accepted.
+    pub(crate) fn listen(&self, listeners: &[Arc<OwnedFd>]) {
+        self.listeners.get_or_init(|| listeners.to_vec());
+    }
+
+    pub(crate) fn listener(&self, is_ipv4: bool) -> Option<&OwnedFd> {
+        self.listeners.get()?.get(usize::from(!is_ipv4)).map(|listener| &**listener)
     }
 
     pub(crate) fn plan(&self) -> Arc<NetworkPlan> {
@@ -189,6 +205,11 @@ impl Sandbox {
         let Opening { protocol, destination, names, handling } = opening;
         open.entries.insert(key, Open { protocol, destination, names, handling, task: task.abort_handle() });
         true
+    }
+
+    /// Connections that are open now, from their SYN on.
+    pub(crate) fn n_connections(&self) -> usize {
+        self.lock_open().connections
     }
 
     /// Takes a new plan, and closes what it does not allow.
@@ -271,7 +292,10 @@ impl Sandbox {
 
     pub(crate) fn tell(&self, decision: Decision) {
         match decision.kind {
-            NetworkEventKind::Denied => count(&self.counting.denied),
+            NetworkEventKind::Denied => {
+                count(&self.counting.denied);
+                count(&self.hosts.of(decision.name.as_ref(), decision.address).denied);
+            }
             NetworkEventKind::Failed => count(&self.counting.failed),
             NetworkEventKind::Allowed => {}
         }

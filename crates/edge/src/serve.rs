@@ -2,22 +2,19 @@
 
 use std::{
     collections::HashMap,
-    io,
+    io::{self, Write as _},
     os::fd::{AsFd, OwnedFd},
     process::ExitCode,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
+use rustix::net::sockopt;
 use sandbox::{
     HeldSecrets, SandboxId,
-    network::{NetworkEvent, NetworkPlan, NetworkSockets, Surroundings},
+    network::{NetworkEvent, NetworkHosts, NetworkPlan, NetworkSockets, Surroundings},
 };
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    runtime::Builder,
-    task::AbortHandle,
-};
+use tokio::{io::Interest, runtime::Builder, task::AbortHandle};
 
 use crate::{
     control::{self, Around, Order, Report, Request},
@@ -26,53 +23,64 @@ use crate::{
     host::HostWatch,
     raw::Raw,
     sandbox::{Sandbox, Shared},
-    secrets, tcp, udp,
-    watched::watch,
+    secrets, sockets, tcp, udp,
+    watched::{Watched, watch},
+    workers::{Place, Workers},
 };
 
-const WORKERS: usize = 2;
 /// How soon after an event the daemon hears of it.
 const EVENT_PAUSE: Duration = Duration::from_millis(50);
+/// How long after the last new sandbox nothing of its beginning is used any more.
+const SETTLING: Duration = Duration::from_secs(1);
 const COUNTER_PAUSE: Duration = Duration::from_secs(1);
 /// Events, and counters, of one packet.
 const MAX_REPORTED: usize = 64;
 
-/// Serves sandboxes until the daemon closes its end of `control`.
-pub fn serve(control: OwnedFd) -> ExitCode {
-    let runtime = match Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build() {
+/// Serves sandboxes until the daemon closes its end of `control`. `settled` is called some time after sandboxes were
+/// added, when what only their beginning needed can be let go.
+pub fn serve(control: OwnedFd, settled: fn()) -> ExitCode {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!(%error, "the edge could not start");
-            return ExitCode::FAILURE;
+            return failed("it could not start", &error);
         }
     };
-    let ended = runtime.block_on(async { Edge::new(control)?.run().await });
+    let ended = runtime.block_on(async { Edge::new(control, settled)?.run().await });
     runtime.shutdown_background();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(%error, "the edge ended");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed("it could not go on", &error),
     }
 }
 
+/// The daemon reads standard error, and logs it with the end of this process.
+fn failed(what: &str, error: &io::Error) -> ExitCode {
+    // If nobody reads, nobody can be told.
+    drop(writeln!(io::stderr(), "{what}: {error}"));
+    ExitCode::FAILURE
+}
+
 struct Edge {
-    control: AsyncFd<OwnedFd>,
+    control: Watched,
     shared: Arc<Shared>,
     host: HostWatch,
     has_host_changed: bool,
     around: Around,
     sandboxes: HashMap<SandboxId, Served>,
+    workers: Workers,
     /// Events that found no room in the socket.
     unsent: Vec<NetworkEvent>,
     counters_at: Instant,
+    settled: fn(),
+    /// When the last sandbox was added, until that has settled.
+    added_at: Option<Instant>,
 }
 
 struct Served {
     sandbox: Arc<Sandbox>,
     tasks: Vec<AbortHandle>,
     reported: Counters,
+    _place: Place,
 }
 
 impl Drop for Served {
@@ -85,7 +93,7 @@ impl Drop for Served {
 }
 
 impl Edge {
-    fn new(control: OwnedFd) -> io::Result<Self> {
+    fn new(control: OwnedFd, settled: fn()) -> io::Result<Self> {
         let mut edge = Self {
             control: watch(control, Interest::READABLE | Interest::WRITABLE)?,
             shared: Arc::default(),
@@ -93,8 +101,11 @@ impl Edge {
             has_host_changed: false,
             around: Around::default(),
             sandboxes: HashMap::new(),
+            workers: Workers::start()?,
             unsent: Vec::new(),
             counters_at: Instant::now(),
+            settled,
+            added_at: None,
         };
         edge.look_around();
         Ok(edge)
@@ -117,6 +128,9 @@ impl Edge {
                         self.look_around();
                     }
                     self.report()?;
+                    if self.added_at.take_if(|added| added.elapsed() >= SETTLING).is_some() {
+                        (self.settled)();
+                    }
                 }
             }
         }
@@ -128,7 +142,7 @@ impl Edge {
         descriptors: Vec<OwnedFd>,
     ) -> io::Result<()> {
         let report = match self.carry_out(order, descriptors) {
-            Ok(()) => Report::Done { number },
+            Ok(hosts) => Report::Done { number, hosts },
             Err(error) => Report::Failed { number, why: error.to_string() },
         };
         self.control
@@ -136,18 +150,20 @@ impl Edge {
             .await
     }
 
-    fn carry_out(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    fn carry_out(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> io::Result<Option<NetworkHosts>> {
         match order {
             Order::Add { sandbox, plan, secrets } => {
-                let sockets = NetworkSockets::from_descriptors(descriptors).ok_or_else(|| {
+                let sockets = sockets::sort_sockets(descriptors).ok_or_else(|| {
                     io::Error::new(io::ErrorKind::InvalidInput, "not the sockets of a sandbox")
                 })?;
                 // The old one ends before the new one hears anything.
                 drop(self.sandboxes.remove(&sandbox));
                 let shared = Arc::clone(&self.shared);
                 let secrets = secrets.map(|secrets| *secrets);
-                let served = Served::start(sandbox.clone(), *plan, secrets, sockets, shared)?;
+                let served =
+                    Served::start(sandbox.clone(), *plan, secrets, sockets, shared, self.workers.place()?)?;
                 self.sandboxes.insert(sandbox, served);
+                self.added_at = Some(Instant::now());
             }
             Order::Update { sandbox, plan } => {
                 let served = self.sandboxes.get(&sandbox).ok_or_else(|| unknown(&sandbox))?;
@@ -167,6 +183,10 @@ impl Edge {
                     self.unsent.extend(served.sandbox.events.take(Instant::now()));
                 }
             }
+            Order::Hosts { sandbox } => {
+                let served = self.sandboxes.get(&sandbox).ok_or_else(|| unknown(&sandbox))?;
+                return Ok(Some(served.sandbox.hosts.read()));
+            }
             Order::Tell { number } => {
                 self.report()?;
                 self.report_counters()?;
@@ -177,7 +197,7 @@ impl Edge {
                 self.look_around();
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Puts together what the edge sees and what the daemon said about the host.
@@ -257,7 +277,7 @@ impl Edge {
     }
 }
 
-async fn receive(control: &AsyncFd<OwnedFd>) -> io::Result<(Request, Vec<OwnedFd>)> {
+async fn receive(control: &Watched) -> io::Result<(Request, Vec<OwnedFd>)> {
     control.async_io(Interest::READABLE, |control| control::receive(control.as_fd())).await
 }
 
@@ -272,23 +292,41 @@ impl Served {
         secrets: Option<HeldSecrets>,
         sockets: NetworkSockets,
         shared: Arc<Shared>,
+        place: Place,
     ) -> io::Result<Self> {
-        let NetworkSockets { tcp4, tcp6, udp4, udp6, raw4, raw6, syn } = sockets;
-        let has_ipv6 = tcp6.is_some();
+        let here = place.handle.enter();
+        let NetworkSockets { tcp, udp, raw4, raw6, syn } = sockets;
+        let has_ipv6 = raw6.is_some();
         let sandbox = Arc::new(Sandbox::new(id, plan, Raw::new(raw4, raw6), has_ipv6, shared));
         sandbox.hold_secrets(secrets)?;
-        let mut tasks = Vec::new();
-        for listener in [Some(tcp4), tcp6].into_iter().flatten() {
-            let listener = watch(listener, Interest::READABLE)?;
-            tasks.push(tokio::spawn(tcp::accept::accept(Arc::clone(&sandbox), listener)).abort_handle());
+        let listeners: Vec<_> = tcp.into_iter().map(Arc::new).collect();
+        let named = sockets::named_ports(&listeners);
+        if named.is_none() {
+            sandbox.listen(&listeners);
         }
-        for socket in [Some(udp4), udp6].into_iter().flatten() {
+        let mut tasks = Vec::new();
+        for listener in listeners {
+            // Its connections inherit it; sandboxes of earlier versions have listeners without.
+            sockopt::set_tcp_nodelay(&*listener, true)?;
+            let (sandbox, listener) = (Arc::clone(&sandbox), watch(listener, Interest::READABLE)?);
+            let task = match &named {
+                None => tokio::spawn(tcp::accept::accept(sandbox, listener)),
+                Some(_) => tokio::spawn(tcp::named::accept(sandbox, listener)),
+            };
+            tasks.push(task.abort_handle());
+        }
+        for socket in udp {
             let socket = watch(socket, Interest::READABLE)?;
             tasks.push(tokio::spawn(udp::hear(Arc::clone(&sandbox), socket)).abort_handle());
         }
         let syn = watch(syn, Interest::READABLE)?;
-        tasks.push(tokio::spawn(tcp::hold::hear(Arc::clone(&sandbox), syn)).abort_handle());
-        Ok(Self { sandbox, tasks, reported: Counters::default() })
+        let task = match named {
+            None => tokio::spawn(tcp::hold::hear(Arc::clone(&sandbox), syn)),
+            Some(ports) => tokio::spawn(tcp::named::hear(Arc::clone(&sandbox), syn, ports)),
+        };
+        tasks.push(task.abort_handle());
+        drop(here);
+        Ok(Self { sandbox, tasks, reported: Counters::default(), _place: place })
     }
 }
 

@@ -2,6 +2,7 @@
 //! refused at once, so that clients of QUIC fall back to TCP.
 
 use std::{
+    cell::RefCell,
     collections::HashMap,
     io,
     io::IoSliceMut,
@@ -17,15 +18,17 @@ use nix::{
 };
 use rustix::net::{SendFlags, send};
 use sandbox::network::{NetworkEventKind, Protocol};
-use tokio::{io::unix::AsyncFd, net::UdpSocket, time::timeout};
+use tokio::{net::UdpSocket, time::timeout};
 
 use crate::{
     dns,
     events::{Decision, count},
     handling::{self, DNS_PORT, Handling, Outcome},
+    hosts::HostCounting,
     packets::{self, Unreachable},
     sandbox::{Opening, Sandbox},
     tcp::{dial, hold::Ends, splice::Meter},
+    watched::Watched,
 };
 
 /// How long a flow may be silent both ways.
@@ -37,24 +40,33 @@ const PAUSE: Duration = Duration::from_millis(100);
 const HTTPS_PORT: u16 = 443;
 
 /// Flows of one sandbox.
-#[derive(Debug, Default)]
-pub(crate) struct Flows(Mutex<HashMap<Ends, Arc<Flow>>>);
+#[derive(Debug)]
+pub(crate) struct Flows {
+    open: Mutex<HashMap<Ends, Arc<Flow>>>,
+    /// How long one may be silent both ways.
+    idle: Duration,
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Self { open: Mutex::default(), idle: IDLE }
+    }
+}
 
 #[derive(Debug)]
 struct Flow {
     outside: UdpSocket,
+    host: Arc<HostCounting>,
     last_sent: Mutex<Instant>,
 }
 
 /// Hears datagrams until the task is aborted.
-pub(crate) async fn hear(sandbox: Arc<Sandbox>, socket: AsyncFd<OwnedFd>) {
-    let mut buffer = vec![0; usize::from(u16::MAX)];
+pub(crate) async fn hear(sandbox: Arc<Sandbox>, socket: Watched) {
     loop {
         let Ok(mut ready) = socket.readable().await else { return };
         for _ in 0..BATCH {
-            match ready.try_io(|socket| receive(socket.get_ref(), &mut buffer)) {
-                Ok(Ok(Some((length, ends)))) => take(&sandbox, ends, &buffer[..length]),
-                Ok(Ok(None)) => {}
+            match ready.try_io(|socket| take_one(&sandbox, socket.get_ref())) {
+                Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(sandbox = %sandbox.id, %error, "could not hear a datagram");
                     tokio::time::sleep(PAUSE).await;
@@ -65,6 +77,20 @@ pub(crate) async fn hear(sandbox: Arc<Sandbox>, socket: AsyncFd<OwnedFd>) {
         drop(ready);
         tokio::task::yield_now().await;
     }
+}
+
+thread_local! {
+    /// One for all sandboxes of a thread: most of them send few datagrams.
+    static DATAGRAM: RefCell<Vec<u8>> = RefCell::new(vec![0; usize::from(u16::MAX)]);
+}
+
+fn take_one(sandbox: &Arc<Sandbox>, socket: &OwnedFd) -> io::Result<()> {
+    DATAGRAM.with_borrow_mut(|buffer| {
+        if let Some((length, ends)) = receive(socket, buffer)? {
+            take(sandbox, ends, &buffer[..length]);
+        }
+        Ok(())
+    })
 }
 
 /// One datagram with where it came from and where it wanted to go.
@@ -127,6 +153,7 @@ fn take(sandbox: &Arc<Sandbox>, ends: Ends, payload: &[u8]) {
     if send(&flow.outside, payload, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
         let bytes = u64::try_from(payload.len()).unwrap_or(u64::MAX);
         sandbox.counting.sent_bytes.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+        flow.host.sent(bytes);
     }
 }
 
@@ -163,7 +190,8 @@ fn open(sandbox: &Arc<Sandbox>, ends: Ends) -> Result<Arc<Flow>, Box<Decision>> 
     let outside = connect(destination).map_err(|error| {
         Box::new(decision(NetworkEventKind::Failed, format!("{rule}; no socket could be opened: {error}")))
     })?;
-    let flow = Arc::new(Flow { outside, last_sent: Mutex::new(Instant::now()) });
+    let host = sandbox.hosts.of(names.first(), Some(destination.ip()));
+    let flow = Arc::new(Flow { outside, host, last_sent: Mutex::new(Instant::now()) });
     let listed = Listed { sandbox: Arc::clone(sandbox), ends };
     let opening = Opening { protocol: Protocol::Udp, destination, names: names.clone(), handling };
     let limit = plan.limits.udp_flows;
@@ -175,6 +203,7 @@ fn open(sandbox: &Arc<Sandbox>, ends: Ends) -> Result<Arc<Flow>, Box<Decision>> 
         // A new plan came between the decision and the entry, and did not see it.
         sandbox.judge_again();
     }
+    count(&flow.host.connections);
     sandbox.tell(decision(NetworkEventKind::Allowed, rule));
     Ok(flow)
 }
@@ -192,13 +221,14 @@ fn connect(destination: SocketAddr) -> io::Result<UdpSocket> {
 /// Carries answers back until the flow is silent.
 async fn relay(listed: Listed, flow: Arc<Flow>) {
     let (sandbox, (source, destination)) = (&listed.sandbox, listed.ends);
+    let idle = sandbox.flows.idle;
     let mut buffer = vec![0; usize::from(u16::MAX)];
     loop {
-        match timeout(IDLE, flow.outside.recv(&mut buffer)).await {
+        match timeout(idle, flow.outside.recv(&mut buffer)).await {
             Ok(Ok(length)) => {
                 let packet = packets::datagram(destination, source, &buffer[..length]);
                 sandbox.raw.send(&packet, source.ip());
-                Meter::Received(sandbox).passed(length).await;
+                Meter::Received(sandbox, &flow.host).passed(length).await;
             }
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 refuse(sandbox, listed.ends, &[], Unreachable::Port);
@@ -209,7 +239,7 @@ async fn relay(listed: Listed, flow: Arc<Flow>) {
             }
             Err(_silent) => {
                 let last_sent = *flow.last_sent.lock().unwrap_or_else(PoisonError::into_inner);
-                if last_sent.elapsed() >= IDLE {
+                if last_sent.elapsed() >= idle {
                     return;
                 }
             }
@@ -224,7 +254,7 @@ fn refuse(sandbox: &Sandbox, (source, destination): Ends, payload: &[u8], why: U
 
 impl Flows {
     fn lock(&self) -> MutexGuard<'_, HashMap<Ends, Arc<Flow>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,5 +268,47 @@ struct Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.sandbox.flows.lock().remove(&self.ends);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::{
+        SandboxId,
+        network::{NetworkSpec, plan_network},
+    };
+
+    use super::*;
+    use crate::raw::Raw;
+
+    /// Answers that come in a flow before everybody falls silent.
+    const ANSWERS: u32 = 10;
+
+    #[tokio::test]
+    async fn a_flow_ends_once_both_ways_are_silent() {
+        let plan = plan_network(&NetworkSpec::default(), &[]).unwrap();
+        let own = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let raw = Raw::new(own().into(), None);
+        let mut sandbox = Sandbox::new(SandboxId::from_random([1; 8]), plan, raw, false, Arc::default());
+        sandbox.flows.idle = Duration::from_millis(100);
+        let sandbox = Arc::new(sandbox);
+        let server = own();
+        let ends = (own().local_addr().unwrap(), server.local_addr().unwrap());
+        let host = sandbox.hosts.of(None, Some(ends.1.ip()));
+        let outside = connect(ends.1).unwrap();
+        let flow = Arc::new(Flow { outside, host, last_sent: Mutex::new(Instant::now()) });
+        let client = SocketAddr::new(ends.1.ip(), flow.outside.local_addr().unwrap().port());
+        sandbox.flows.lock().insert(ends, Arc::clone(&flow));
+        let listed = Listed { sandbox: Arc::clone(&sandbox), ends };
+        let relaying = tokio::spawn(relay(listed, flow));
+        for n in 1..=ANSWERS {
+            server.send_to(b"answer", client).unwrap();
+            while sandbox.counting.read().received_bytes < u64::from(n * 6) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                assert!(!relaying.is_finished(), "it ended with answers on their way");
+            }
+        }
+        relaying.await.unwrap();
+        assert!(sandbox.flows.lock().is_empty());
     }
 }

@@ -27,10 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use sandbox::network::{DnsName, Flow, NetworkEventKind, Protocol};
 
 use super::side::{Side, Which};
-use crate::{
-    events::count,
-    tcp::connection::{Pair, Story},
-};
+use crate::tcp::connection::{Pair, Story};
 
 /// How long a client may take for the head of a request, from the first byte of the connection or the last answer.
 const HEAD_TIME: Duration = Duration::from_secs(60);
@@ -90,8 +87,11 @@ pub(crate) fn reader() -> hyper::server::conn::http1::Builder {
 /// Serves a connection until it ends. `said`: what was read of it before.
 pub(crate) async fn serve(story: Story, pair: Pair, said: Vec<u8>, names: Vec<DnsName>) -> io::Result<()> {
     let pair = Arc::new(pair);
-    let side =
-        |which, said| TokioIo::new(Side::new(Arc::clone(&story.sandbox), Arc::clone(&pair), which, said));
+    let host = story.made(None);
+    let side = |which, said| {
+        let (sandbox, host) = (Arc::clone(&story.sandbox), Arc::clone(&host));
+        TokioIo::new(Side::new(sandbox, host, Arc::clone(&pair), which, said))
+    };
     let (server, to_server) = hyper::client::conn::http1::Builder::new()
         .preserve_header_case(true)
         .max_buf_size(MAX_HEAD)
@@ -99,7 +99,6 @@ pub(crate) async fn serve(story: Story, pair: Pair, said: Vec<u8>, names: Vec<Dn
         .await
         .map_err(io::Error::other)?;
     let inside = side(Which::Inside, said);
-    count(&story.sandbox.counting.connections);
     let proxy =
         Arc::new(Proxy { story, names, server: tokio::sync::Mutex::new(server), upgrade: Mutex::default() });
     let answering = Arc::clone(&proxy);

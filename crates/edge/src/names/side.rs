@@ -16,7 +16,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::{sandbox::Sandbox, tcp::connection::Pair};
+use crate::{hosts::HostCounting, sandbox::Sandbox, tcp::connection::Pair};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
@@ -27,6 +27,7 @@ pub(crate) enum Which {
 #[derive(Debug)]
 pub(crate) struct Side {
     sandbox: Arc<Sandbox>,
+    host: Arc<HostCounting>,
     pair: Arc<Pair>,
     which: Which,
     /// Bytes that were read before, and how many of them were given out again.
@@ -37,8 +38,14 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    pub(crate) fn new(sandbox: Arc<Sandbox>, pair: Arc<Pair>, which: Which, said: Vec<u8>) -> Self {
-        Self { sandbox, pair, which, said, given: 0, pause: None }
+    pub(crate) fn new(
+        sandbox: Arc<Sandbox>,
+        host: Arc<HostCounting>,
+        pair: Arc<Pair>,
+        which: Which,
+        said: Vec<u8>,
+    ) -> Self {
+        Self { sandbox, host, pair, which, said, given: 0, pause: None }
     }
 
     fn stream(&self) -> &TcpStream {
@@ -49,11 +56,17 @@ impl Side {
     }
 
     fn count(&mut self, bytes: usize) {
-        let (counter, way) = match self.which {
-            Which::Inside => (&self.sandbox.counting.sent_bytes, 0),
-            Which::Outside => (&self.sandbox.counting.received_bytes, 1),
-        };
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let (counter, way) = match self.which {
+            Which::Inside => {
+                self.host.sent(bytes);
+                (&self.sandbox.counting.sent_bytes, 0)
+            }
+            Which::Outside => {
+                self.host.received(bytes);
+                (&self.sandbox.counting.received_bytes, 1)
+            }
+        };
         counter.fetch_add(bytes, Ordering::Relaxed);
         let limit = self.sandbox.throughput.read().unwrap_or_else(PoisonError::into_inner).clone();
         let wait = limit.map(|rates| rates[way].take(bytes, Instant::now()));

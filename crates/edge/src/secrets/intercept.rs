@@ -9,6 +9,7 @@ use tokio_rustls::{LazyConfigAcceptor, TlsConnector, client, server};
 
 use super::{HANDSHAKE, MAX_OPENED, Secrets, proxy};
 use crate::{
+    hosts::HostCounting,
     names::{
         self,
         side::{Side, Which},
@@ -49,10 +50,10 @@ pub(crate) async fn serve(
         return names::part(&pair, ACCESS_DENIED).await;
     }
     let _one = sandbox.opened.acquire().await;
-    story.allowed(Some(&host));
+    let counting = story.allowed(Some(&host));
     let mut changes = sandbox.secrets.subscribe();
     let are_others = |now: &Option<Arc<Secrets>>| !now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &secrets));
-    let opened = Opened { story, host, secrets: &secrets };
+    let opened = Opened { story, host, counting, secrets: &secrets };
     tokio::select! {
         ended = opened.run(Arc::new(pair), said) => ended,
         _ended = changes.wait_for(are_others) => Ok(()),
@@ -62,12 +63,16 @@ pub(crate) async fn serve(
 struct Opened<'a> {
     story: &'a Story,
     host: DnsName,
+    counting: Arc<HostCounting>,
     secrets: &'a Arc<Secrets>,
 }
 
 impl Opened<'_> {
     async fn run(self, pair: Arc<Pair>, said: Vec<u8>) -> io::Result<()> {
-        let side = |which, said| Side::new(Arc::clone(&self.story.sandbox), Arc::clone(&pair), which, said);
+        let side = |which, said| {
+            let (sandbox, counting) = (Arc::clone(&self.story.sandbox), Arc::clone(&self.counting));
+            Side::new(sandbox, counting, Arc::clone(&pair), which, said)
+        };
         let inside = LazyConfigAcceptor::new(Acceptor::default(), side(Which::Inside, said)).await?;
         let Some(offered) = common(&inside) else {
             self.failed("the client offers neither HTTP/1.1 nor HTTP/2");
@@ -92,7 +97,7 @@ impl Opened<'_> {
                 return Err(error);
             }
         };
-        let Self { story, host, secrets } = self;
+        let Self { story, host, secrets, .. } = self;
         let proxied = proxy::Connection { story: story.clone(), host, secrets: Arc::clone(secrets) };
         if is_http2 {
             proxied.serve_http2(inside, outside).await?;

@@ -13,11 +13,12 @@ use std::{
 use sandbox::network::{DnsName, NetworkEventKind, Protocol};
 use tokio::{net::TcpStream, sync::oneshot, time::timeout};
 
-use super::{accept::reset, dial, hold::Hold, proxy::ProxyFailed, splice};
+use super::{accept::reset, dial, hold::Hold, named::Accepted, proxy::ProxyFailed, splice};
 use crate::{
     dns,
     events::{Decision, count},
     handling::{Check, HTTPS_PORT, Handling},
+    hosts::HostCounting,
     names::{self, Checked},
     sandbox::{Opening, Sandbox},
     secrets::{self, Secrets},
@@ -81,9 +82,19 @@ impl Story {
         is_https.then(|| self.sandbox.secrets.borrow().clone()).flatten()
     }
 
-    pub(crate) fn allowed(&self, name: Option<&DnsName>) {
-        count(&self.sandbox.counting.connections);
+    /// Returns where its bytes are counted.
+    pub(crate) fn allowed(&self, name: Option<&DnsName>) -> Arc<HostCounting> {
         self.tell(NetworkEventKind::Allowed, name, self.rule.clone());
+        self.made(name)
+    }
+
+    /// Counts a connection. Returns where its bytes are counted.
+    pub(crate) fn made(&self, name: Option<&DnsName>) -> Arc<HostCounting> {
+        let Opening { destination, names, .. } = &self.opening;
+        let host = self.sandbox.hosts.of(name.or(names.first()), Some(destination.ip()));
+        count(&self.sandbox.counting.connections);
+        count(&host.connections);
+        host
     }
 }
 
@@ -115,6 +126,30 @@ pub(crate) async fn run(
     }
 }
 
+/// The same for a connection that the kernel made by itself.
+pub(crate) async fn run_accepted(sandbox: Arc<Sandbox>, inside: Accepted, opening: Opening, rule: String) {
+    let story = Story { sandbox, opening, rule };
+    let outside = match &story.opening.handling {
+        Handling::Resolve => None,
+        Handling::Pass | Handling::Named { .. } => match dial(&story).await {
+            Ok(outside) => Some(outside),
+            Err(error) => {
+                let rule = format!("{}; {}", story.rule, in_words(&error));
+                return story.tell(NetworkEventKind::Failed, None, rule);
+            }
+        },
+    };
+    match (inside.into_stream(), outside) {
+        (None, _) => {}
+        (Some(inside), None) => dns::serve_stream(&story.sandbox, inside).await,
+        (Some(inside), Some(outside)) => {
+            if let Err(error) = serve(&story, inside, outside).await {
+                tracing::debug!(sandbox = %story.sandbox.id, %error, "a connection ended early");
+            }
+        }
+    }
+}
+
 async fn dial(story: &Story) -> io::Result<TcpStream> {
     let sandbox = &story.sandbox;
     let wait = sandbox.connects.take(1, Instant::now());
@@ -130,9 +165,8 @@ async fn dial(story: &Story) -> io::Result<TcpStream> {
 /// Releases the SYN and waits for the sandbox's end.
 async fn made(hold: Hold, inside: oneshot::Receiver<TcpStream>) -> Option<TcpStream> {
     hold.release();
-    let inside = timeout(MAKING, inside).await.ok()?.ok()?;
-    inside.set_nodelay(true).ok()?;
-    Some(inside)
+    hold.accept_at_once();
+    timeout(MAKING, inside).await.ok()?.ok()
 }
 
 async fn serve(story: &Story, inside: TcpStream, outside: TcpStream) -> io::Result<()> {
@@ -160,9 +194,9 @@ async fn serve(story: &Story, inside: TcpStream, outside: TcpStream) -> io::Resu
             {
                 return secrets::serve(story, pair, said, host.clone(), secrets).await;
             }
-            story.allowed(name.as_ref());
+            let host = story.allowed(name.as_ref());
             splice::write_all(&pair.outside, &said).await?;
-            carry(story, pair).await
+            carry(story, pair, &host).await
         }
         Checked::IsHttp { said } => {
             names::http::serve(story.clone(), pair, said, allowed_names.to_vec()).await
@@ -174,8 +208,8 @@ async fn serve(story: &Story, inside: TcpStream, outside: TcpStream) -> io::Resu
     }
 }
 
-async fn carry(story: &Story, pair: Pair) -> io::Result<()> {
-    splice::carry(&story.sandbox, &pair.inside, &pair.outside).await?;
+async fn carry(story: &Story, pair: Pair, host: &HostCounting) -> io::Result<()> {
+    splice::carry(&story.sandbox, host, &pair.inside, &pair.outside).await?;
     pair.is_done();
     Ok(())
 }

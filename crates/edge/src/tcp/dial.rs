@@ -6,6 +6,10 @@ use std::{
     time::Duration,
 };
 
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, getpeername, socket_with},
+};
 use sandbox::network::HOST_ADDRESS;
 use tokio::{net::TcpStream, time::timeout};
 
@@ -23,8 +27,8 @@ pub(crate) async fn dial(destination: SocketAddr, proxy: Option<&UpstreamProxy>)
     }
     let mut refused = None;
     for address in addresses(destination) {
-        match timeout(PATIENCE, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) if !is_itself(&stream) => {
+        match timeout(PATIENCE, connect(address)).await {
+            Ok(Ok(stream)) if !is_itself(&stream, address) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }
@@ -34,6 +38,26 @@ pub(crate) async fn dial(destination: SocketAddr, proxy: Option<&UpstreamProxy>)
         }
     }
     Err(refused.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+}
+
+/// A server that is near has answered by the time the call returns: then nothing waits to be told so.
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let is_made = getpeername(&socket).is_ok();
+    let stream = TcpStream::from_std(socket.into())?;
+    if !is_made {
+        stream.writable().await?;
+    }
+    match stream.take_error()? {
+        None => Ok(stream),
+        Some(error) => Err(error),
+    }
 }
 
 /// The host's own address inside stands for its loopback, of either family.
@@ -48,8 +72,8 @@ pub(crate) fn addresses(destination: SocketAddr) -> Vec<SocketAddr> {
 }
 
 /// Dialling a free port of this machine can meet its own SYN.
-fn is_itself(stream: &TcpStream) -> bool {
-    matches!((stream.local_addr(), stream.peer_addr()), (Ok(ours), Ok(theirs)) if ours == theirs)
+fn is_itself(stream: &TcpStream, dialled: SocketAddr) -> bool {
+    stream.local_addr().is_ok_and(|ours| ours == dialled)
 }
 
 /// What the sandbox is told of a failure.

@@ -2,23 +2,24 @@
 
 use std::{
     collections::HashMap,
+    future::Future,
     io,
     net::SocketAddr,
-    os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use rustix::net::{RecvFlags, recv};
-use sandbox::network::{NetworkEventKind, Protocol};
-use tokio::{io::unix::AsyncFd, net::TcpStream, sync::oneshot};
+use sandbox::network::{DnsName, NetworkEventKind, NetworkPlan, Protocol};
+use tokio::{net::TcpStream, sync::oneshot};
 
-use super::connection;
+use super::{accept, connection};
 use crate::{
     events::Decision,
     handling::{self, Outcome},
     packets::{Syn, Unreachable},
     sandbox::{Opening, Sandbox},
+    watched::Watched,
 };
 
 /// Longest SYN that is looked at: its headers are at most 120 bytes.
@@ -58,7 +59,13 @@ pub(crate) enum Refusal {
 }
 
 /// Hears SYNs until the task is aborted.
-pub(crate) async fn hear(sandbox: Arc<Sandbox>, socket: AsyncFd<OwnedFd>) {
+pub(crate) async fn hear(sandbox: Arc<Sandbox>, socket: Watched) {
+    let decide = |syn| decide(&sandbox, syn);
+    hear_with(&sandbox, socket, decide).await;
+}
+
+/// Gives each SYN to `take`, until the task is aborted.
+pub(super) async fn hear_with(sandbox: &Sandbox, socket: Watched, take: impl Fn(Syn)) {
     let mut packet = [0; SYN_BYTES];
     loop {
         let Ok(mut ready) = socket.readable().await else { return };
@@ -70,7 +77,7 @@ pub(crate) async fn hear(sandbox: Arc<Sandbox>, socket: AsyncFd<OwnedFd>) {
             match heard {
                 Ok(Ok(length)) => {
                     if let Some(syn) = Syn::parse(&packet[..length]) {
-                        decide(&sandbox, syn);
+                        take(syn);
                     }
                 }
                 Ok(Err(error)) => {
@@ -91,34 +98,66 @@ fn decide(sandbox: &Arc<Sandbox>, syn: Syn) {
     if is_own || sandbox.held.repeat(sandbox, &syn) {
         return;
     }
-    let plan = sandbox.plan();
-    let names = handling::names_of(sandbox, destination);
-    let denied = |rule: String| Decision {
-        kind: NetworkEventKind::Denied,
-        protocol: Protocol::Tcp,
-        name: names.first().cloned(),
-        address: Some(destination.ip()),
-        port: destination.port(),
-        rule,
-    };
-    let (handling, rule) = match handling::decide(sandbox, Protocol::Tcp, destination, &names) {
-        Outcome::Take { handling, rule } => (handling, rule),
-        Outcome::Refuse { rule } => {
+    let Judged { opening, rule, plan } = match judge(sandbox, destination) {
+        Ok(judged) => judged,
+        Err(denied) => {
             sandbox.raw.send(&syn.reset(), source.ip());
-            sandbox.tell(denied(rule));
+            sandbox.tell(*denied);
             return;
         }
     };
     let (accepted, inside) = oneshot::channel();
     sandbox.held.lock().insert((source, destination), Entry { syn, is_released: false, accepted });
     let hold = Hold { sandbox: Arc::clone(sandbox), ends: (source, destination), refusal: Refusal::Reset };
-    let opening = Opening { protocol: Protocol::Tcp, destination, names: names.clone(), handling };
-    let limit = plan.limits.connections;
-    let task = connection::run(Arc::clone(sandbox), hold, opening.clone(), rule, inside);
+    // Should there be no room, the task is dropped and the hold with it: the sandbox has its answer.
+    begin(sandbox, &plan, opening.clone(), connection::run(Arc::clone(sandbox), hold, opening, rule, inside));
+}
+
+/// A connection that may be made.
+pub(super) struct Judged {
+    pub(super) opening: Opening,
+    pub(super) rule: String,
+    /// The plan that it was decided by.
+    pub(super) plan: Arc<NetworkPlan>,
+}
+
+/// Decides a connection. `Err`: what is told of its refusal.
+pub(super) fn judge(sandbox: &Sandbox, destination: SocketAddr) -> Result<Judged, Box<Decision>> {
+    let plan = sandbox.plan();
+    let names = handling::names_of(sandbox, destination);
+    match handling::decide(sandbox, Protocol::Tcp, destination, &names) {
+        Outcome::Take { handling, rule } => {
+            let opening = Opening { protocol: Protocol::Tcp, destination, names, handling };
+            Ok(Judged { opening, rule, plan })
+        }
+        Outcome::Refuse { rule } => Err(Box::new(denied(destination, names.first(), rule))),
+    }
+}
+
+pub(super) fn denied(destination: SocketAddr, name: Option<&DnsName>, rule: String) -> Decision {
+    Decision {
+        kind: NetworkEventKind::Denied,
+        protocol: Protocol::Tcp,
+        name: name.cloned(),
+        address: Some(destination.ip()),
+        port: destination.port(),
+        rule,
+    }
+}
+
+/// Runs the task of a connection, if there is room for one more.
+pub(super) fn begin(
+    sandbox: &Arc<Sandbox>,
+    plan: &Arc<NetworkPlan>,
+    opening: Opening,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
+    let (limit, destination, name) =
+        (plan.limits.connections, opening.destination, opening.names.first().cloned());
     if !sandbox.open(opening, limit, task) {
-        // The task, and the hold with it, was dropped: the sandbox has its answer.
-        sandbox.tell(denied(format!("denied: the sandbox has {limit} connections open, which is its limit")));
-    } else if !Arc::ptr_eq(&plan, &sandbox.plan()) {
+        let rule = format!("denied: the sandbox has {limit} connections open, which is its limit");
+        sandbox.tell(denied(destination, name.as_ref(), rule));
+    } else if !Arc::ptr_eq(plan, &sandbox.plan()) {
         // A new plan came between the decision and the entry, and did not see it.
         sandbox.judge_again();
     }
@@ -157,6 +196,11 @@ impl Hold {
             entry.is_released = true;
             self.sandbox.raw.send(&entry.syn.released(), self.ends.1.ip());
         }
+    }
+
+    /// Takes the connection if it is made already.
+    pub(crate) fn accept_at_once(&self) {
+        accept::accept_at_once(&self.sandbox, self.ends.1.is_ipv4());
     }
 
     pub(crate) fn refuse(mut self, refusal: Refusal) {

@@ -4,6 +4,7 @@ pub(crate) mod accept;
 pub(crate) mod connection;
 pub(crate) mod dial;
 pub(crate) mod hold;
+pub(crate) mod named;
 pub(crate) mod pipes;
 pub(crate) mod proxy;
 pub(crate) mod splice;

@@ -17,7 +17,7 @@ use rustix::{
 use tokio::{io::Interest, net::TcpStream};
 
 use super::pipes::{Borrowed, PIPE_BYTES, Pipes};
-use crate::sandbox::Sandbox;
+use crate::{hosts::HostCounting, sandbox::Sandbox};
 
 /// How often one way goes round before it lets other connections of the same thread have a turn.
 const TURNS: u32 = 16;
@@ -27,17 +27,23 @@ const COPY_BYTES: usize = 64 * 1024;
 /// Counts the bytes of one way of a sandbox, and holds them to its limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Meter<'a> {
-    Sent(&'a Sandbox),
-    Received(&'a Sandbox),
+    Sent(&'a Sandbox, &'a HostCounting),
+    Received(&'a Sandbox, &'a HostCounting),
 }
 
 impl Meter<'_> {
     pub(crate) async fn passed(self, bytes: usize) {
-        let (sandbox, counter, way) = match self {
-            Self::Sent(sandbox) => (sandbox, &sandbox.counting.sent_bytes, 0),
-            Self::Received(sandbox) => (sandbox, &sandbox.counting.received_bytes, 1),
-        };
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let (sandbox, counter, way) = match self {
+            Self::Sent(sandbox, host) => {
+                host.sent(bytes);
+                (sandbox, &sandbox.counting.sent_bytes, 0)
+            }
+            Self::Received(sandbox, host) => {
+                host.received(bytes);
+                (sandbox, &sandbox.counting.received_bytes, 1)
+            }
+        };
         counter.fetch_add(bytes, Ordering::Relaxed);
         let limit = sandbox.throughput.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(rates) = limit {
@@ -47,11 +53,16 @@ impl Meter<'_> {
 }
 
 /// Carries bytes both ways until both are at their end.
-pub(crate) async fn carry(sandbox: &Sandbox, inside: &TcpStream, outside: &TcpStream) -> io::Result<()> {
+pub(crate) async fn carry(
+    sandbox: &Sandbox,
+    host: &HostCounting,
+    inside: &TcpStream,
+    outside: &TcpStream,
+) -> io::Result<()> {
     let pipes = &sandbox.shared.pipes;
     tokio::try_join!(
-        one_way(inside, outside, pipes, Meter::Sent(sandbox)),
-        one_way(outside, inside, pipes, Meter::Received(sandbox)),
+        one_way(inside, outside, pipes, Meter::Sent(sandbox, host)),
+        one_way(outside, inside, pipes, Meter::Received(sandbox, host)),
     )?;
     Ok(())
 }
@@ -64,12 +75,18 @@ pub(crate) async fn one_way(
     meter: Meter<'_>,
 ) -> io::Result<()> {
     let mut turns = 0;
+    // What came before we began is read without waiting to be told of it.
+    let mut is_first = true;
     loop {
-        from.readable().await?;
+        if !is_first {
+            from.readable().await?;
+        }
         let moved = match pipes.borrow() {
-            Some(pipe) => by_pipe(from, to, pipe, meter, &mut turns).await?,
+            Some(pipe) => by_pipe(from, to, pipe, meter, &mut turns, is_first).await?,
+            None if is_first => Moved::Idle,
             None => by_copy(from, to, meter).await?,
         };
+        is_first = false;
         if moved == Moved::End {
             // A peer that is gone already needs no end.
             shutdown(to, Shutdown::Write).or_else(|error| match error {
@@ -88,30 +105,45 @@ enum Moved {
     End,
 }
 
-/// Goes on until there is nothing to read.
+/// Goes on until there is nothing to read. `is_untold`: whether there is anything was not told yet.
 async fn by_pipe(
     from: &TcpStream,
     to: &TcpStream,
     mut pipe: Borrowed<'_>,
     meter: Meter<'_>,
     turns: &mut u32,
+    mut is_untold: bool,
 ) -> io::Result<Moved> {
     loop {
-        match from.try_io(Interest::READABLE, || fill(from, &pipe)) {
+        let filled = match std::mem::take(&mut is_untold) {
+            true => fill(from, &pipe),
+            false => from.try_io(Interest::READABLE, || fill(from, &pipe)),
+        };
+        match filled {
             Ok(0) => return Ok(Moved::End),
             Ok(read) => pipe.held = read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Moved::Idle),
             Err(error) => return Err(error),
         }
         meter.passed(pipe.held).await;
-        while pipe.held > 0 {
-            match to.try_io(Interest::WRITABLE, || drain(&pipe, to)) {
-                Ok(written) => pipe.held -= written.min(pipe.held),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => to.writable().await?,
-                Err(error) => return Err(error),
-            }
-        }
+        pour(&mut pipe, to).await?;
         give_others_a_turn(turns).await;
+    }
+}
+
+/// Writes what is in the pipe. A socket that was not heard of yet is tried all the same.
+async fn pour(pipe: &mut Borrowed<'_>, to: &TcpStream) -> io::Result<()> {
+    let mut poured = drain(pipe, to);
+    loop {
+        match poured {
+            Ok(written) => pipe.held -= written.min(pipe.held),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => to.writable().await?,
+            Err(error) => return Err(error),
+        }
+        if pipe.held == 0 {
+            return Ok(());
+        }
+        poured = to.try_io(Interest::WRITABLE, || drain(pipe, to));
     }
 }
 

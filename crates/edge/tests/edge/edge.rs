@@ -43,7 +43,7 @@ impl Edge {
 
     pub(crate) fn start_with(around: Around) -> Self {
         let (ours, theirs) = Client::pair().unwrap();
-        let process = thread::spawn(move || edge::serve(theirs));
+        let process = thread::spawn(move || edge::serve(theirs, || {}));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (told, counters) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Counters>>::default());

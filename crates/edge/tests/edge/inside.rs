@@ -107,10 +107,8 @@ fn sockets() -> NetworkSockets {
         OwnedFd::from(socket)
     };
     NetworkSockets {
-        tcp4: tcp(Domain::IPV4),
-        tcp6: Some(tcp(Domain::IPV6)),
-        udp4: udp(Domain::IPV4),
-        udp6: Some(udp(Domain::IPV6)),
+        tcp: vec![tcp(Domain::IPV4), tcp(Domain::IPV6)],
+        udp: vec![udp(Domain::IPV4), udp(Domain::IPV6)],
         raw4: raw(Domain::IPV4),
         raw6: Some(raw(Domain::IPV6)),
         syn: syn(),
