@@ -68,8 +68,9 @@ impl Ignore {
     }
 }
 
-/// Without `.`, `..` and needless slashes, as Go's `filepath.Clean` beneath the context.
-fn clean(text: &str) -> String {
+/// Removes `.`, `..` and needless slashes from a path beneath the context, as Go's `filepath.Clean` does. What would
+/// climb out stays in.
+pub fn clean(text: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in text.split('/') {
         match part {

@@ -20,7 +20,7 @@ pub use crate::{
     dockerfile::{Base, Dockerfile, Located, Plan, Stage, StageRef},
     error::{Error, Result},
     glob::Pattern,
-    ignore::Ignore,
+    ignore::{Ignore, clean},
     instruction::{Command, Copy, CopyKind, Heredoc, Instruction, Network},
     options::{BuildArgs, Target},
     scope::{Config, CopyStep, RunStep, Scope, Step},

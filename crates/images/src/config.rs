@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     digest::Digest,
     error::{Error, Result},
-    images::Origin,
+    images::{History, Origin},
     platform::Platform,
 };
 
@@ -41,6 +41,9 @@ pub(crate) struct ConfigFile {
     pub(crate) created: Option<String>,
     config: Option<Run>,
     rootfs: Rootfs,
+    /// Only for people: whatever it is, the image works without it.
+    #[serde(default)]
+    history: serde_json::Value,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -104,6 +107,12 @@ impl ConfigFile {
             return Ok(());
         }
         Err(Error::no_build(asked, &built.to_string()))
+    }
+
+    /// Oldest first. Steps that cannot be read are left out.
+    pub(crate) fn history(&self) -> Vec<History> {
+        let steps = self.history.as_array().into_iter().flatten();
+        steps.filter_map(|step| serde_json::from_value(step.clone()).ok()).collect()
     }
 
     pub(crate) fn config(&self) -> ImageConfig {

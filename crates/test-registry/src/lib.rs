@@ -16,6 +16,10 @@ use std::{
 
 use tempfile::TempDir;
 
+mod token;
+
+use token::TokenService;
+
 /// Ends when it is dropped, with all that it has.
 #[derive(Debug)]
 pub struct Registry {
@@ -24,30 +28,60 @@ pub struct Registry {
     directory: TempDir,
     /// `user:password`
     credentials: Option<String>,
+    tokens: Option<TokenService>,
+}
+
+/// Who gets in, by which proof.
+enum Door<'a> {
+    Open,
+    Password(&'a str, &'a str),
+    Token(&'a str, &'a str),
 }
 
 impl Registry {
     /// Lets in everybody.
     pub fn start() -> Self {
-        Self::with(None)
+        Self::with(&Door::Open)
     }
 
     /// Lets in nobody but this user.
     pub fn start_with_password(user: &str, password: &str) -> Self {
-        Self::with(Some((user, password)))
+        Self::with(&Door::Password(user, password))
     }
 
-    fn with(login: Option<(&str, &str)>) -> Self {
+    /// Lets in whoever has a token of its service, which gives them to this user. Everybody else gets one for nothing.
+    pub fn start_with_token_service(user: &str, password: &str) -> Self {
+        Self::with(&Door::Token(user, password))
+    }
+
+    fn with(door: &Door<'_>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
         let mut config = format!(
             "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:0\n",
             at("data")
         );
-        if let Some((user, password)) = login {
-            run("htpasswd", &["-Bbc", &at("htpasswd"), user, password]);
-            config.push_str(&format!("auth:\n  htpasswd:\n    realm: test\n    path: {}\n", at("htpasswd")));
-        }
+        let mut tokens = None;
+        let login = match door {
+            Door::Open => None,
+            Door::Password(user, password) => {
+                run("htpasswd", &["-Bbc", &at("htpasswd"), user, password]);
+                config.push_str(&format!(
+                    "auth:\n  htpasswd:\n    realm: test\n    path: {}\n",
+                    at("htpasswd")
+                ));
+                Some((user, password))
+            }
+            Door::Token(user, password) => {
+                let service = TokenService::start(directory.path(), user, password);
+                config.push_str(&format!(
+                    "auth:\n  token:\n    realm: http://{}/token\n    service: {}\n    issuer: {}\n    rootcertbundle: {}\n",
+                    service.address, token::SERVICE, token::ISSUER, at("token.crt")
+                ));
+                tokens = Some(service);
+                Some((user, password))
+            }
+        };
         fs::write(at("config.yml"), config).unwrap();
         let child = Command::new("docker-registry")
             .args(["serve", &at("config.yml")])
@@ -57,7 +91,7 @@ impl Registry {
             .unwrap_or_else(|error| panic!("{}", needed("docker-registry", &error)));
         let credentials = login.map(|(user, password)| format!("{user}:{password}"));
         // Before it is waited for: whatever comes of that, it ends.
-        let mut registry = Self { child, address: String::new(), directory, credentials };
+        let mut registry = Self { child, address: String::new(), directory, credentials, tokens };
         registry.address = registry.wait_for_address();
         registry
     }
@@ -72,6 +106,11 @@ impl Registry {
         // What nobody reads would stop it.
         thread::spawn(move || log.for_each(drop));
         address.expect("docker-registry says where it listens")
+    }
+
+    /// The scopes that its token service was asked for, in order.
+    pub fn asked_scopes(&self) -> Vec<String> {
+        self.tokens.as_ref().map(TokenService::asked).unwrap_or_default()
     }
 
     /// Host and port.

@@ -5,6 +5,7 @@ mod keyed;
 mod layers;
 mod load;
 mod pull;
+mod push;
 mod recorded;
 mod room;
 mod save;

@@ -146,7 +146,12 @@ impl Inner {
     }
 
     /// The image's manifest, or one that names the blobs we have where those are not the ones it names.
-    fn manifest_of_stored(&self, manifest: &Digest, record: &Record, config: &[u8]) -> Result<Vec<u8>> {
+    pub(super) fn manifest_of_stored(
+        &self,
+        manifest: &Digest,
+        record: &Record,
+        config: &[u8],
+    ) -> Result<Vec<u8>> {
         if record.layers.iter().all(|layer| layer.stored == layer.blob) {
             return self.store.read_blob(manifest);
         }
@@ -182,7 +187,7 @@ fn descriptors(names: &BTreeSet<Reference>, manifest: &[u8]) -> Vec<serde_json::
 }
 
 /// What the manifest calls itself; a registry may have known it by a name of docker's.
-fn media_type(manifest: &[u8]) -> String {
+pub(super) fn media_type(manifest: &[u8]) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(manifest).ok();
     let own =
         parsed.and_then(|value| value.get("mediaType").and_then(|text| text.as_str().map(str::to_owned)));

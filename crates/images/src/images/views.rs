@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Inner;
+use super::{Inner, commit::History};
 use crate::{
     config::{ConfigFile, ImageConfig},
     digest::Digest,
@@ -56,6 +56,8 @@ pub struct ImageDetail {
     pub config: ImageConfig,
     /// Lowest first.
     pub layers: Vec<LayerDetail>,
+    /// Oldest first. Each step that is not empty made one layer.
+    pub history: Vec<History>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -212,6 +214,7 @@ impl Inner {
             summary: self.summary(&manifest, &record, used_by)?,
             config: self.config_of(&record)?.config(),
             layers: layers.collect(),
+            history: self.config_of(&record)?.history(),
         })
     }
 

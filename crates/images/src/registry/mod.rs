@@ -1,4 +1,4 @@
-//! Registries: the pulling half of the OCI distribution protocol.
+//! Registries: the OCI distribution protocol, mostly its pulling half.
 //!
 //! A session asks for one image, at the mirrors of its registry and then at the registry itself, with one set of
 //! credentials. Everything an answer can be is bounded: its length, its silence, how often it redirects and how often
@@ -10,6 +10,7 @@ mod credentials;
 mod download;
 mod guard;
 mod token;
+mod upload;
 
 use std::{
     net::IpAddr,

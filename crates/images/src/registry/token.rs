@@ -29,6 +29,16 @@ struct Answer {
 
 impl Session {
     pub(super) async fn authorize(&self, endpoint: &Endpoint, challenge: &Challenge) -> Result<HeaderValue> {
+        self.authorize_for(endpoint, challenge, "pull").await
+    }
+
+    /// `actions` are what a token is asked for where the registry does not say itself.
+    pub(super) async fn authorize_for(
+        &self,
+        endpoint: &Endpoint,
+        challenge: &Challenge,
+        actions: &str,
+    ) -> Result<HeaderValue> {
         let what = format!("registry {}", endpoint.name);
         let secret = self.secret(endpoint).await?;
         match (challenge, secret) {
@@ -36,8 +46,8 @@ impl Session {
             (Challenge::Basic, Some(Secret::Password(credentials))) => basic(&what, &credentials),
             (Challenge::Basic, _) => Err(Error::Unauthorized { what }),
             (Challenge::Bearer { realm, service, scope }, secret) => {
-                let pull = format!("repository:{}:pull", self.repository);
-                let scope = scope.clone().unwrap_or(pull);
+                let usual = || format!("repository:{}:{actions}", self.repository);
+                let scope = scope.clone().unwrap_or_else(usual);
                 let realm = self.realm(endpoint, realm)?;
                 self.check(&realm, &what)?;
                 let token = self.token(&what, realm, service.as_deref(), &scope, secret).await?;
