@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use images::Reach;
-use sandbox::{ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, Policy, Result, SandboxId};
+use sandbox::{
+    ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, NetworkRequest, Policy, Result, SandboxId,
+};
 
-use crate::events::Subject;
+use crate::{events::Subject, sessions::SessionId};
 
 /// The caller, as authenticated by a front end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub struct Principal {
     pub network: Option<Arc<Policy>>,
     /// Runs the daemon, and is the only one to manage its keys.
     pub is_owner: bool,
+    /// The session of the dashboard that it came by, if any: it ends with that.
+    pub session: Option<SessionId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub enum Scope {
     One(Namespace),
     /// One sandbox, and nothing else of its namespace: no volumes, no snapshots, nothing new.
     Sandbox { namespace: Namespace, id: SandboxId },
+    /// The sandboxes that one key made, and that key's calls. `namespace` is the key's; absent for every namespace.
+    Maker { namespace: Option<Namespace>, key: KeyId },
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,7 +73,7 @@ impl Principal {
 
     fn without_key(name: String, scope: Scope) -> Self {
         let (access, quota) = (Access::ReadWrite, Quota::default());
-        Self { name, scope, key: None, access, quota, network: None, is_owner: false }
+        Self { name, scope, key: None, access, quota, network: None, is_owner: false, session: None }
     }
 
     pub(crate) fn of_key(key: &KeyView) -> Self {
@@ -79,6 +85,7 @@ impl Principal {
             quota: Quota { sandboxes: key.max_sandboxes, memory: key.max_memory },
             network: key.network.clone().map(Arc::new),
             is_owner: false,
+            session: None,
         }
     }
 
@@ -87,22 +94,39 @@ impl Principal {
         match &self.scope {
             Scope::All => true,
             Scope::One(own) => own == namespace,
-            Scope::Sandbox { .. } => false,
+            Scope::Sandbox { .. } | Scope::Maker { .. } => false,
         }
     }
 
-    /// Whether this sandbox exists for this principal.
-    pub(crate) fn sees_sandbox(&self, sandbox: &Subject) -> bool {
+    /// Whether this sandbox exists for this principal. `owner`: the key that made it.
+    pub(crate) fn sees_sandbox(&self, sandbox: &Subject, owner: Option<&KeyId>) -> bool {
         match &self.scope {
             Scope::Sandbox { id, .. } => *id == sandbox.id,
+            Scope::Maker { key, .. } => owner == Some(key),
             Scope::All | Scope::One(_) => self.sees(&sandbox.namespace),
         }
+    }
+
+    /// Whether this caller was shown something by another, and may not pass it on: what it signed would have the
+    /// rights of whoever shared, and outlive the share.
+    pub fn is_watcher(&self) -> bool {
+        self.session.is_some() && matches!(self.scope, Scope::Sandbox { .. } | Scope::Maker { .. })
+    }
+
+    /// Refuses callers who only watch along.
+    pub(crate) fn may_pass_on(&self) -> Result<()> {
+        if !self.is_watcher() {
+            return Ok(());
+        }
+        let message = format!("{} may watch, and not pass anything on", self.name);
+        Err(Error::new(ErrorKind::Denied, message).with_hint("Ask whoever shared this with you."))
     }
 
     /// The namespace for names without one.
     pub fn home_namespace(&self) -> Namespace {
         match &self.scope {
             Scope::All => Namespace::default(),
+            Scope::Maker { namespace, .. } => namespace.clone().unwrap_or_default(),
             Scope::One(own) | Scope::Sandbox { namespace: own, .. } => own.clone(),
         }
     }
@@ -142,6 +166,34 @@ impl Principal {
         let message = format!("{} may not manage secrets", self.name);
         Err(Error::new(ErrorKind::Denied, message)
             .with_hint("Secrets are managed on the daemon's machine, by the user who runs the daemon."))
+    }
+
+    /// Only the daemon's owner is shown what is wrong with its machine.
+    pub fn may_diagnose(&self) -> Result<()> {
+        if self.is_owner {
+            return Ok(());
+        }
+        let message = format!("{} may not see the state of the daemon's machine", self.name);
+        Err(Error::new(ErrorKind::Denied, message).with_hint("Look there, as the user who runs the daemon."))
+    }
+
+    /// The daemon's owner grants every request for more network. Others grant requests that are not their own, within
+    /// their own ceilings: an agent that asks must not be able to answer itself.
+    pub(crate) fn may_grant(&self, request: &NetworkRequest) -> Result<()> {
+        self.may_change()?;
+        let is_of_one_sandbox = matches!(self.scope, Scope::Sandbox { .. });
+        if self.is_owner || !is_of_one_sandbox && self.key != request.key {
+            return Ok(());
+        }
+        let what = if is_of_one_sandbox { "requests" } else { "its own request" };
+        let message = format!("{} may not grant {what} for more network", self.name);
+        Err(Error::new(ErrorKind::Denied, message)
+            .with_hint("Wait for the user who runs the daemon, or for the holder of another key."))
+    }
+
+    /// Whether this caller made the request. Callers without a key are told apart by their names.
+    pub(crate) fn has_asked(&self, request: &NetworkRequest) -> bool {
+        self.key == request.key && (self.key.is_some() || self.name == request.asked_by)
     }
 
     /// Only the daemon's owner makes and revokes keys, never a key: a leaked one must not be able to make itself a

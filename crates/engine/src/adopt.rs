@@ -29,8 +29,11 @@ use crate::{
     pump::ExecTask,
     recover::{CorruptRecords, recover},
     replace, secrets,
+    sessions::Shares,
     shared::{Life, Shared},
-    snapshots, volumes,
+    snapshots,
+    ssh_keys::SshKeys,
+    volumes,
 };
 
 /// Sandboxes adopted at the same time. A silent guest occupies one slot for its whole deadline.
@@ -59,12 +62,26 @@ pub(crate) async fn open(
         tracing::error!(sandbox = row.id, reason = row.reason, "a record cannot be read");
     }
     let keys = Keys::load(&store).await.map_err(error::from_store)?;
+    let ssh_keys = SshKeys::load(&store).await.map_err(error::from_store)?;
+    let shares = Shares::load(&store).await.map_err(error::from_store)?;
     let events = EventLog::start(store.clone()).await.map_err(error::from_store)?;
     // Nobody may remove a sandbox whose record or manifest is damaged.
     let mut unreadable: Vec<SandboxId> = rows.corrupt.iter().filter_map(|row| row.id.parse().ok()).collect();
     unreadable.extend(recovery.unknown_ids());
     let closing = CancellationToken::new();
-    let core = Core::new(config, store, backends, clock, events, keys, rows.corrupt, recovery, closing);
+    let core = Core::new(
+        config,
+        store,
+        backends,
+        clock,
+        events,
+        keys,
+        ssh_keys,
+        shares,
+        rows.corrupt,
+        recovery,
+        closing,
+    );
     let core = Arc::new(core);
     // At once, so that a list shows all sandboxes as recorded.
     let known = |record: &SandboxRecord| was_told(record) && !replaced.contains(&record.id);
@@ -180,6 +197,7 @@ fn ask_again_behind(core: &Arc<Core>, mut enrolled: Enrolled, error: BackendErro
         let found = loop {
             tracing::warn!(sandbox = %enrolled.record().id, error = %why, "its back end does not answer; will ask again");
             enrolled.shared().status.send_modify(|status| status.unreachable = Some(why.to_string()));
+            task_core.feed.sandbox(&enrolled.shared().subject.id);
             let shared = Arc::clone(enrolled.shared());
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}

@@ -12,7 +12,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Engine, Principal, SandboxRef, Scope, error};
+use crate::{
+    Engine, Principal, SandboxRef, Scope, error,
+    feed::{Feed, Happening},
+};
 
 /// Calls queued for the store; further callers wait.
 const MAX_QUEUED_CALLS: usize = 1024;
@@ -74,9 +77,9 @@ enum Message {
 
 impl AuditLog {
     /// Starts the task that stores calls. It ends with this handle. `closing`: gives up on calls that cannot be stored.
-    pub(crate) fn start(store: Store, closing: CancellationToken) -> Self {
+    pub(crate) fn start(store: Store, closing: CancellationToken, feed: Feed) -> Self {
         let (queue, inbox) = mpsc::channel(MAX_QUEUED_CALLS);
-        tokio::spawn(keep(Keeper { store, closing, batch: Vec::new() }, inbox));
+        tokio::spawn(keep(Keeper { store, closing, feed, batch: Vec::new() }, inbox));
         Self { queue }
     }
 
@@ -104,6 +107,7 @@ impl AuditLog {
 struct Keeper {
     store: Store,
     closing: CancellationToken,
+    feed: Feed,
     batch: Vec<NewCall>,
 }
 
@@ -135,7 +139,7 @@ impl Keeper {
         let mut pause = FIRST_RETRY;
         loop {
             let error = match self.store.append_calls(calls.clone()).await {
-                Ok(()) => return,
+                Ok(numbers) => return self.tell(numbers, calls),
                 Err(error) => error,
             };
             if matches!(error, StoreError::Closed) || self.closing.is_cancelled() {
@@ -148,6 +152,12 @@ impl Keeper {
                 () = sleep(pause) => {}
             }
             pause = pause.saturating_mul(2).min(LONGEST_RETRY);
+        }
+    }
+
+    fn tell(&self, numbers: Vec<u64>, calls: Vec<NewCall>) {
+        for (number, call) in numbers.into_iter().zip(calls) {
+            self.feed.tell(|| Happening::Call(call.numbered(number)));
         }
     }
 
@@ -168,7 +178,9 @@ impl Engine {
         new.key = who.key.clone();
         new.namespace = match &who.scope {
             Scope::One(own) | Scope::Sandbox { namespace: own, .. } => Some(own.clone()),
-            Scope::All => new.namespace.or_else(|| self.namespace_of(who, new.sandbox.as_deref())),
+            Scope::All | Scope::Maker { .. } => {
+                new.namespace.or_else(|| self.namespace_of(who, new.sandbox.as_deref()))
+            }
         };
         core.audit.put(new).await;
     }
@@ -187,16 +199,17 @@ impl Engine {
         core.keys.admit(who, core.clock.now())?;
         // Callers see their own earlier calls; if the store accepts nothing now, the stored ones can still be read.
         drop(timeout(FLUSHED_WITHIN, core.audit.flush()).await);
-        let namespace = match &who.scope {
-            Scope::All => None,
-            Scope::One(own) => Some(own.clone()),
+        let (namespace, of) = match &who.scope {
+            Scope::All => (None, filter.who),
+            Scope::One(own) => (Some(own.clone()), filter.who),
+            Scope::Maker { key, .. } => (None, Some(key.to_string())),
             Scope::Sandbox { .. } => {
                 let message = format!("{} may not read the calls of a namespace", who.name);
                 return Err(Error::new(ErrorKind::Denied, message));
             }
         };
         let limit = filter.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LISTED_CALLS);
-        let query = CallQuery { from: filter.from, limit, namespace, who: filter.who };
+        let query = CallQuery { from: filter.from, limit, namespace, who: of };
         core.store.calls(query).await.map_err(error::from_store)
     }
 

@@ -73,9 +73,10 @@ async fn find_rootfs(
                 .with_hint("Omit either image or rootfs."))
         }
         Some(RootfsSpec::Snapshot { snapshot }) => snapshots::base::find(core, who, spec, snapshot).await,
-        Some(RootfsSpec::Directory { path, allowed, .. }) => {
+        Some(RootfsSpec::Directory { path, no_links, allowed }) => {
             check_host_path(who, path, *allowed)?;
-            let rootfs = RootfsPlan::Directory { path: path.clone(), identity: *allowed };
+            let (path_of, no_links) = (path.clone(), *no_links);
+            let rootfs = RootfsPlan::Directory { path: path_of, identity: *allowed, no_links };
             check_kind(core, path, Kind::Directory).await?;
             Ok(on_host_path(rootfs))
         }
@@ -105,7 +106,10 @@ async fn find_image(
     let images = core.images().await?;
     if spec.pull != PullPolicy::Always {
         match images.get(name).await {
-            Ok(image) => return on_image(core, image),
+            Ok(image) => {
+                core.metrics.image_found(true);
+                return on_image(core, image);
+            }
             Err(images::Error::NotFound { .. }) if spec.pull == PullPolicy::IfMissing => {}
             Err(images::Error::NotFound { .. }) => {
                 let message = format!("image {name} does not exist here, and pulling is disabled");
@@ -116,6 +120,7 @@ async fn find_image(
             Err(error) => return Err(from_images(error)),
         }
     }
+    core.metrics.image_found(false);
     let reference: Reference = name.parse().map_err(from_images)?;
     let options = PullOptions { reach: who.reach(), ..PullOptions::default() };
     let Some(wanted) = wanted else {
@@ -224,7 +229,7 @@ fn check_host_path(who: &Principal, path: &Path, allowed: Option<FileIdentity>) 
 /// The same for a path that an existing sandbox was made on.
 pub(crate) async fn check_again(core: &Arc<Core>, who: &Principal, rootfs: &RootfsPlan) -> Result<()> {
     let (path, allowed, kind) = match rootfs {
-        RootfsPlan::Directory { path, identity } => (path, *identity, Kind::Directory),
+        RootfsPlan::Directory { path, identity, .. } => (path, *identity, Kind::Directory),
         RootfsPlan::Disk { image, identity } => (image, *identity, Kind::File),
         RootfsPlan::Host | RootfsPlan::Image => return Ok(()),
     };

@@ -82,7 +82,10 @@ impl Clerk {
             let append = || self.exec.append(at_ms, kind, number, data);
             let error = match self.core.disk.write(data.len(), append).await {
                 Some(Err(error)) => error,
-                Some(Ok(_)) | None => return true,
+                Some(Ok(_)) | None => {
+                    self.count(kind, data.len());
+                    return true;
+                }
             };
             if !has_told {
                 has_told = true;
@@ -96,6 +99,12 @@ impl Clerk {
                 () = self.given_up.cancelled() => {}
                 () = sleep(RETRY_FULL_DISK) => {}
             }
+        }
+    }
+
+    fn count(&self, kind: EntryKind, bytes: usize) {
+        if matches!(kind, EntryKind::Stdout | EntryKind::Stderr | EntryKind::Rich) {
+            self.core.metrics.output(bytes);
         }
     }
 
@@ -147,6 +156,7 @@ impl Clerk {
             record.last_entry = is_in_ledger.then(|| self.exec.last_number());
             record.n_lost = self.exec.n_lost();
         });
+        self.core.metrics.exec_ended(&outcome);
         self.shared.exec_ended.notify_one();
         self.running_recorded = true;
         let is_in_store = self.store(record).await;
@@ -168,6 +178,7 @@ impl Clerk {
     }
 
     pub(crate) async fn tell(&self, kind: EventKind, detail: impl Into<String>) {
+        self.core.feed.exec(&self.shared.subject.id, &self.exec.id);
         self.core.emit(&self.shared.subject, kind, Some(&self.exec.id), detail).await;
     }
 

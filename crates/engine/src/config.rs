@@ -41,12 +41,18 @@ pub struct EngineConfig {
     pub deadlines: Deadlines,
     /// The connection to package indexes; without one nothing can be installed.
     pub packages: Option<Arc<dyn PackageGateway>>,
+    /// How long a sandbox that an agent made without a limit of time may idle before it is stopped.
+    pub agent_idle: Option<Duration>,
+    /// Processors of this host; a sandbox that is allowed more is warned.
+    pub processors: u32,
     /// Options of the image store below `home`; the engine itself adds the users. Without, there is only image `host`.
     pub images: Option<images::Options>,
     /// Addresses beside loopback on which ports may be published.
     pub publish_on: Vec<IpAddr>,
     /// What sandboxes may reach at most on the network. The daemon's owner is not bound by it.
     pub network_ceiling: Policy,
+    /// Samples the fleet all the time, for a history of the last hour.
+    pub keeps_history: bool,
 }
 
 impl EngineConfig {
@@ -64,9 +70,13 @@ impl EngineConfig {
             stop_grace: DEFAULT_STOP_GRACE,
             deadlines: Deadlines::default(),
             packages: None,
+            agent_idle: None,
+            processors: std::thread::available_parallelism()
+                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
             images: None,
             publish_on: Vec::new(),
             network_ceiling: Policy::default(),
+            keeps_history: false,
         }
     }
 

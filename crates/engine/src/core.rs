@@ -13,7 +13,7 @@ use sandbox::{
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Force, Principal, Quota, SandboxRef,
@@ -24,15 +24,20 @@ use crate::{
     disk::{Disk, remove_directory},
     error,
     events::EventLog,
+    feed::{Counters, Feed, Sampler},
     images::ImageStore,
     keys::Keys,
     links::LinkSecret,
+    metrics::Metrics,
     network::CaughtUp,
     packages::Jobs,
     recover::Recovery,
     reference::Which,
+    sessions::Shares,
     shared::Shared,
     snapshots::{Snapshots, TreeUsers},
+    ssh_keys::SshKeys,
+    tasks::Tasks,
     turns::Turns,
     volumes::Volumes,
 };
@@ -45,7 +50,13 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) events: EventLog,
     pub(crate) audit: AuditLog,
+    pub(crate) feed: Feed,
+    pub(crate) sampler: Sampler,
+    pub(crate) counters: Counters,
+    pub(crate) metrics: Metrics,
     pub(crate) keys: Keys,
+    pub(crate) ssh_keys: SshKeys,
+    pub(crate) shares: Shares,
     pub(crate) link_secret: LinkSecret,
     pub(crate) disk: Disk,
     pub(crate) jobs: Jobs,
@@ -58,6 +69,9 @@ pub(crate) struct Core {
     pub(crate) making: RwLock<()>,
     /// Names whose sandbox is being replaced.
     pub(crate) replacing: Turns<(Namespace, Option<SandboxName>)>,
+    /// Serializes creates with the same name, until the first one is published: whoever learns that a name is taken can
+    /// find the sandbox that has it.
+    pub(crate) naming: Turns<(Namespace, SandboxName)>,
     /// Serializes creates with the same request id.
     pub(crate) requests: Turns<(Namespace, RequestId)>,
     /// Listeners of the daemon itself, which no sandbox may reach. Changes of published ports are told here too.
@@ -70,7 +84,7 @@ pub(crate) struct Core {
     pub(crate) recovery: Recovery,
     /// Ends every task of the engine, as the death of the daemon would; sandboxes live on.
     pub(crate) closing: CancellationToken,
-    pub(crate) drivers: TaskTracker,
+    pub(crate) drivers: Tasks,
 }
 
 /// Every sandbox there is, by id and by name.
@@ -173,11 +187,16 @@ impl Core {
         clock: Arc<dyn Clock>,
         events: EventLog,
         keys: Keys,
+        ssh_keys: SshKeys,
+        shares: Shares,
         corrupt: Vec<CorruptRow>,
         recovery: Recovery,
         closing: CancellationToken,
     ) -> Self {
-        let audit = AuditLog::start(store.clone(), closing.clone());
+        let feed = Feed::default();
+        let audit = AuditLog::start(store.clone(), closing.clone(), feed.clone());
+        let metrics = Metrics::new();
+        metrics.show_zeros();
         let link_secret = LinkSecret::load(&config.home);
         let (snapshots, volumes) = (Snapshots::new(&config), Volumes::new(config.volumes));
         Self {
@@ -187,7 +206,13 @@ impl Core {
             clock,
             events,
             audit,
+            feed,
+            sampler: Sampler::default(),
+            counters: Counters::default(),
+            metrics,
             keys,
+            ssh_keys,
+            shares,
             link_secret,
             disk: Disk::new(),
             jobs: Jobs::default(),
@@ -197,6 +222,7 @@ impl Core {
             is_settled: watch::Sender::new(false),
             making: RwLock::new(()),
             replacing: Turns::default(),
+            naming: Turns::default(),
             requests: Turns::default(),
             own_listeners: watch::Sender::default(),
             caught_up: CaughtUp::default(),
@@ -204,7 +230,7 @@ impl Core {
             corrupt: Mutex::new(corrupt),
             recovery,
             closing,
-            drivers: TaskTracker::new(),
+            drivers: Tasks::default(),
         }
     }
 
@@ -251,6 +277,11 @@ impl Core {
         self.registry().check_room(self.config.max_sandboxes, who, memory, without)
     }
 
+    /// Whether a sandbox may claim this much memory instead of what it claims now.
+    pub(crate) fn check_memory(&self, who: &Principal, memory: ByteSize, of: &SandboxId) -> Result<()> {
+        self.registry().check_quota(who, memory, Some(of))
+    }
+
     /// Removes everything of a sandbox but its record. By force also when its back end does not answer: whatever the
     /// back end still holds is swept by the first daemon that has it again.
     pub(crate) async fn remove_files(&self, plan: &SandboxPlan, label: &Subject, force: Force) -> Result<()> {
@@ -274,6 +305,8 @@ impl Core {
         let mut registry = self.registry();
         registry.by_name.insert((subject.namespace, name), subject.id.clone());
         registry.by_id.insert(subject.id, Registered { shared: Arc::clone(shared), is_recorded: true });
+        drop(registry);
+        self.feed.sandbox(&shared.subject.id);
     }
 
     /// Forgets a sandbox whose record is gone.
@@ -286,6 +319,8 @@ impl Core {
         if registry.by_name.get(&key) == Some(&subject.id) {
             registry.by_name.remove(&key);
         }
+        drop(registry);
+        self.feed.sandbox(&subject.id);
     }
 
     /// Updates the registry after a rename in the record.
@@ -316,6 +351,13 @@ impl Core {
     /// The sandbox of that id, recorded or about to be.
     pub(crate) fn reserved(&self, id: &SandboxId) -> Option<Arc<Shared>> {
         self.registry().by_id.get(id).map(|entry| Arc::clone(&entry.shared))
+    }
+
+    /// The sandbox of that id, if it is recorded.
+    pub(crate) fn recorded(&self, id: &SandboxId) -> Option<Arc<Shared>> {
+        let registry = self.registry();
+        let found = registry.by_id.get(id).filter(|entry| entry.is_recorded);
+        found.map(|entry| Arc::clone(&entry.shared))
     }
 
     /// The sandbox that this request made, or is making.
@@ -383,7 +425,9 @@ impl Core {
             }
         };
         let found = id.and_then(|id| registry.by_id.get(id)).filter(|entry| entry.is_recorded);
-        if let Some(entry) = found.filter(|entry| who.sees_sandbox(&entry.shared.subject)) {
+        if let Some(entry) =
+            found.filter(|entry| who.sees_sandbox(&entry.shared.subject, entry.shared.owner.as_ref()))
+        {
             return Ok(Arc::clone(&entry.shared));
         }
         drop(registry);

@@ -1,19 +1,30 @@
 //! Making a sandbox: a name, a plan, a record, an instance. In this order.
 
-use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs::DirBuilder,
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use images::Progress;
 use sandbox::{
-    Base, Defaults, Error, ErrorKind, Lifetime, PortSpec, Result, SandboxId, SandboxSpec, SandboxState,
-    Subject, plan,
+    Base, CpuCount, Defaults, Error, ErrorKind, ExecSpec, Lifetime, Limits, OnExpiry, PortSpec, Result,
+    SandboxId, SandboxSpec, SandboxState, Subject, plan,
 };
-use store::{SandboxRecord, StoreError};
+use store::{ExecRecord, SandboxRecord, StoreError};
+use tokio::sync::oneshot;
+use tracing::{Instrument as _, field::Empty};
 
 use crate::{
-    CreateRequest, Engine, GivenSecrets, Principal, SandboxRef, SandboxView, base, build,
+    CreateRequest, Engine, ExecView, Force, GivenSecrets, Principal, SandboxRef, SandboxView, base, build,
     core::Core,
     driver::{Birth, Conceived, Driver},
-    error, names, network,
+    error, exec,
+    metrics::ExecKind,
+    names, network,
     patches::Pending,
     ports, secrets,
     shared::{Gone, Shared},
@@ -31,12 +42,95 @@ pub(crate) struct Instead {
 }
 
 pub(crate) enum Attempt {
-    Made(Arc<Shared>),
+    /// With the start of its first exec, if it was made for this request and has one.
+    Made(Arc<Shared>, Option<Began>),
     /// The invented name was taken, or the sandbox of the same request was removed meanwhile.
     Again,
 }
 
+/// Resolves when the first exec runs, or cannot.
+type Began = oneshot::Receiver<Result<ExecRecord>>;
+
+/// A command that is requested together with its sandbox.
+#[derive(Debug, Clone)]
+pub struct FirstExec {
+    pub spec: ExecSpec,
+    /// Its program is [`Engine::shell`] of the new sandbox, whatever the spec says.
+    pub in_default_shell: bool,
+}
+
+impl From<ExecSpec> for FirstExec {
+    fn from(spec: ExecSpec) -> Self {
+        Self { spec, in_default_shell: false }
+    }
+}
+
+/// A new sandbox with the command that was requested together with it.
+#[derive(Debug)]
+pub struct NewRun {
+    pub sandbox: SandboxView,
+    /// It runs, or it turned out not to start (state `Done`, outcome `NotStarted`).
+    pub exec: ExecView,
+    /// Made for this request; false if the same request made it before.
+    pub is_new: bool,
+}
+
 impl Engine {
+    /// Makes a sandbox and starts a command in it: like [`Engine::create_sandbox`] and then [`Engine::exec`], in less
+    /// time, because much of the second is done during the first. A failure leaves nothing behind.
+    #[crate::boxed]
+    pub async fn create_and_exec(
+        &self,
+        who: &Principal,
+        request: CreateRequest,
+        first: FirstExec,
+        progress: Progress,
+    ) -> Result<NewRun> {
+        build::check_label_keys(request.spec.labels.keys())?;
+        first.spec.check().map_err(Error::from)?;
+        // In a task of its own: a caller who goes away leaves a whole sandbox or none.
+        let (engine, who) = (self.for_task(), who.clone());
+        let running = async move { engine.run_new(&who, request, first, progress).await };
+        let making = self.core().drivers.spawn(running.in_current_span());
+        making.await.map_err(|_aborted| error::closing())?
+    }
+
+    async fn run_new(
+        &self,
+        who: &Principal,
+        request: CreateRequest,
+        first: FirstExec,
+        progress: Progress,
+    ) -> Result<NewRun> {
+        let FirstExec { mut spec, in_default_shell } = first.clone();
+        let (shared, view, began) = self.create_whole(who, request, progress, None, Some(first)).await?;
+        let Some(began) = began else {
+            let which = SandboxRef::from(&view.id);
+            if in_default_shell
+                && let (Ok(shell), Some(program)) = (self.shell(who, &which).await, spec.command.first_mut())
+            {
+                *program = shell;
+            }
+            let exec = self.exec(who, &which, spec).await?;
+            return Ok(NewRun { sandbox: view, exec, is_new: false });
+        };
+        let (kind, since) = (ExecKind::of(&spec), Instant::now());
+        let began = began.await.map_err(|_dropped| error::closing()).flatten();
+        self.core().metrics.exec_asked(kind, &began, since.elapsed());
+        match began {
+            Ok(record) => Ok(NewRun { sandbox: view, exec: exec::view_of(&shared, record), is_new: true }),
+            Err(error) => {
+                // The key may have ended meanwhile.
+                let ender = Principal { key: None, session: None, ..who.clone() };
+                if let Err(error) = self.remove_sandbox(&ender, &SandboxRef::from(&view.id), Force::Yes).await
+                {
+                    tracing::warn!(sandbox = %view.id, %error, "a sandbox whose command did not begin stays");
+                }
+                Err(error)
+            }
+        }
+    }
+
     /// Makes a sandbox and returns when it runs, with its patches applied. A failure leaves nothing behind. A repeated
     /// `requestId` returns the sandbox of the first request, waiting until it is ready.
     ///
@@ -66,19 +160,68 @@ impl Engine {
     pub(crate) async fn create_any(
         &self,
         who: &Principal,
-        mut request: CreateRequest,
+        request: CreateRequest,
         progress: Progress,
         instead: Option<Instead>,
     ) -> Result<SandboxView> {
+        Ok(self.create_whole(who, request, progress, instead, None).await?.1)
+    }
+
+    async fn create_whole(
+        &self,
+        who: &Principal,
+        request: CreateRequest,
+        progress: Progress,
+        instead: Option<Instead>,
+        first: Option<FirstExec>,
+    ) -> Result<(Arc<Shared>, SandboxView, Option<Began>)> {
+        let began = Instant::now();
+        let span = tracing::info_span!(
+            target: "trace", "create", sandbox.id = Empty, sandbox.backend = Empty, error = Empty,
+        );
+        let made = self.try_create(who, request, progress, instead, first).instrument(span.clone()).await;
+        match &made {
+            Ok((_, view, _)) => {
+                span.record("sandbox.id", view.id.as_str());
+                span.record("sandbox.backend", view.plan.backend.as_str());
+            }
+            Err(error) => drop(span.record("error", error.kind().as_str())),
+        }
+        let backend = made.as_ref().ok().map(|(_, view, _)| view.plan.backend);
+        self.core().metrics.created(&made, backend, began.elapsed());
+        made
+    }
+
+    async fn try_create(
+        &self,
+        who: &Principal,
+        mut request: CreateRequest,
+        progress: Progress,
+        instead: Option<Instead>,
+        first: Option<FirstExec>,
+    ) -> Result<(Arc<Shared>, SandboxView, Option<Began>)> {
         self.check_caller(who, &request.spec)?;
         let pending = Pending::take_from(who, &mut request)?;
-        let spec = request.spec;
+        let is_unlimited = request.spec.lifetime.ttl.is_none() && request.spec.lifetime.idle.is_none();
+        let idle = self.core().config.agent_idle.filter(|_| request.by_agent && is_unlimited);
+        let mut spec = request.spec;
+        if idle.is_some() {
+            // Agents forget what they made. Its files stay when it stops, whatever was to happen at the end of its time.
+            spec.lifetime = Lifetime { ttl: None, idle, on_expiry: OnExpiry::Stop };
+        }
+        let said = idle.map(said_idle);
         let (replaces, mut base) = instead.map(|instead| (instead.of, instead.base)).unzip();
         for _ in 0..MAX_TRIES {
             // A base found earlier is used once.
             let base = base.take();
-            match attempt(self.core(), who, &spec, &pending, &progress, replaces.as_ref(), base).await? {
-                Attempt::Made(shared) => return Ok(shared.view()),
+            let wanted =
+                Wanted { spec: &spec, pending: &pending, replaces: replaces.as_ref(), first: first.as_ref() };
+            match attempt(self.core(), who, wanted, &progress, base).await? {
+                Attempt::Made(shared, began) => {
+                    let mut view = shared.view();
+                    view.warnings.extend(said);
+                    return Ok((shared, view, began));
+                }
                 Attempt::Again => {}
             }
         }
@@ -126,6 +269,17 @@ impl Engine {
     }
 }
 
+/// What a caller is told who set no limit of time.
+fn said_idle(idle: Duration) -> String {
+    let seconds = idle.as_secs();
+    let span = match seconds {
+        _ if seconds >= 3600 && seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
+        _ if seconds >= 60 && seconds.is_multiple_of(60) => format!("{} min", seconds / 60),
+        _ => format!("{} s", idle.as_secs_f64()),
+    };
+    format!("No limit of time was set, so it stops after {span} without use; its files are kept.")
+}
+
 /// After [`MAX_TRIES`]: either all invented names were taken, or each sandbox of the same request was removed again.
 fn gave_up(spec: &SandboxSpec) -> Error {
     let error = |message| Error::new(ErrorKind::Unavailable, message);
@@ -138,15 +292,22 @@ fn gave_up(spec: &SandboxSpec) -> Error {
     }
 }
 
+/// What one attempt is to make.
+struct Wanted<'a> {
+    spec: &'a SandboxSpec,
+    pending: &'a Pending,
+    replaces: Option<&'a SandboxId>,
+    first: Option<&'a FirstExec>,
+}
+
 async fn attempt(
     core: &Arc<Core>,
     who: &Principal,
-    spec: &SandboxSpec,
-    pending: &Pending,
+    wanted: Wanted<'_>,
     progress: &Progress,
-    replaces: Option<&SandboxId>,
     base: Option<base::HeldBase>,
 ) -> Result<Attempt> {
+    let Wanted { spec, pending, replaces, first } = wanted;
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(&spec.namespace, request)
     {
@@ -155,7 +316,10 @@ async fn attempt(
     // Holds the image until the sandbox is known to use it.
     let mut base = match base {
         Some(base) => base,
-        None => base::find(core, who, spec, progress).await?,
+        None => {
+            let finding = tracing::info_span!(target: "trace", "find image", image = spec.image.as_str());
+            base::find(core, who, spec, progress).instrument(finding).await?
+        }
     };
     base.base.secrets = secrets::resolve(core, spec, &pending.secrets).await?;
     let mut record = new_record(core, who, spec, &base.base)?;
@@ -165,7 +329,8 @@ async fn attempt(
     record.ports = bound.iter().map(|(exposed, _)| exposed.clone()).collect();
     // Read first: the obstacle may be removed before we learn of it.
     let was_settled = *core.is_settled.borrow();
-    let Birth { shared, recorded, made } = match Driver::create(core, who, record, pending.clone(), bound)? {
+    let conceived = Driver::create(core, who, record, pending.clone(), bound, first.cloned())?;
+    let Birth { shared, recorded, made, began } = match conceived {
         Conceived::New(birth) => birth,
         Conceived::Known(shared) => return earlier(core, &shared).await,
     };
@@ -173,7 +338,7 @@ async fn attempt(
     match recorded.await.map_err(|_dropped| error::closing())? {
         Ok(()) => {
             made.await.map_err(|_dropped| error::closing())??;
-            Ok(Attempt::Made(shared))
+            Ok(Attempt::Made(shared, began))
         }
         Err(StoreError::NameTaken { .. }) if !was_settled && is_unseen(core, spec) => {
             core.settled().await;
@@ -208,7 +373,7 @@ pub(crate) async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt
         () = core.closing.cancelled() => return Err(error::closing()),
     };
     match settled {
-        None => Ok(Attempt::Made(Arc::clone(shared))),
+        None => Ok(Attempt::Made(Arc::clone(shared), None)),
         Some(Gone::NotMade(refusal)) => Err(refusal.clone()),
         Some(Gone::Removed) => Ok(Attempt::Again),
     }
@@ -226,7 +391,8 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
     let defaults = defaults_for(core, who, spec);
-    let plan = plan(&id, &name, spec, &defaults, base, core.backends.capabilities())?;
+    let mut plan = plan(&id, &name, spec, &defaults, base, core.backends.capabilities())?;
+    plan.warnings.extend(too_many_cpus(&spec.limits, core.config.processors));
     let now = core.clock.now();
     Ok(SandboxRecord {
         id,
@@ -246,7 +412,16 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
         owner: who.key.clone(),
         replaces: None,
         ports: Vec::new(),
+        network_requests: Vec::new(),
     })
+}
+
+/// More processors than the host has are no limit.
+pub(crate) fn too_many_cpus(limits: &Limits, processors: u32) -> Option<String> {
+    let cpus = limits.cpus.filter(|cpus| *cpus > CpuCount::whole(processors))?;
+    Some(format!(
+        "The cpus limit ({cpus}) is more than the {processors} processors of this host, so it limits nothing."
+    ))
 }
 
 pub(crate) fn check_lifetime(lifetime: &Lifetime) -> Result<()> {

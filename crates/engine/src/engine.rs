@@ -54,6 +54,9 @@ impl Engine {
     ) -> Result<Self> {
         let core = adopt::open(config, store, backends, clock).await?;
         network::watch(&core);
+        if core.config.keeps_history {
+            core.sampler.start(&core);
+        }
         let ends_tasks = Arc::new(core.closing.clone().drop_guard());
         Ok(Self { core, _ends_tasks: Some(ends_tasks) })
     }
@@ -159,14 +162,24 @@ impl Engine {
 
     #[crate::boxed]
     pub async fn sandbox(&self, who: &Principal, which: &SandboxRef) -> Result<SandboxView> {
-        Ok(self.core.find(who, which)?.view())
+        let shared = self.core.find(who, which)?;
+        let mut view = shared.view();
+        let life = shared.status.borrow().life.clone();
+        if let Some(life) = life {
+            view.warnings.extend(life.instance.remarks());
+        }
+        Ok(view)
     }
 
     /// Oldest first.
     #[crate::boxed]
     pub async fn sandboxes(&self, who: &Principal, filter: &SandboxFilter) -> Result<Vec<SandboxView>> {
         self.core.keys.admit(who, self.core.clock.now())?;
-        let visible = self.core.all().into_iter().filter(|shared| who.sees_sandbox(&shared.subject));
+        let visible = self
+            .core
+            .all()
+            .into_iter()
+            .filter(|shared| who.sees_sandbox(&shared.subject, shared.owner.as_ref()));
         Ok(visible.map(|shared| shared.view()).filter(|view| filter.matches(view)).collect())
     }
 }

@@ -79,7 +79,7 @@ impl Engine {
         let known = self.core().requested(namespace, request).filter(|_| who.sees(namespace));
         let Some(shared) = known else { return Ok(None) };
         match earlier(self.core(), &shared).await? {
-            Attempt::Made(shared) => Ok(Some(shared.view())),
+            Attempt::Made(shared, _) => Ok(Some(shared.view())),
             Attempt::Again => Ok(None),
         }
     }

@@ -53,6 +53,37 @@ impl Engine {
         follow: Follow,
     ) -> Result<BoxStream<'static, Result<Entry>>> {
         let shared = self.core().find_to_look(who, which).await?;
+        self.entries_of(shared, exec, from, follow).await
+    }
+
+    /// Like [`Engine::exec_entries`] from the first entry on, for a follower that must miss nothing: the exec's output
+    /// waits for it, so that no entry is trimmed before it was taken. Dropping the stream lets the exec run on.
+    #[crate::boxed]
+    pub async fn exec_stream(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        exec: &ExecId,
+    ) -> Result<BoxStream<'static, Result<Entry>>> {
+        let shared = self.core().find_to_look(who, which).await?;
+        let pace = shared.execs.get(exec).map(|live| live.pace(1));
+        let entries = self.entries_of(shared, exec, 1, Follow::Yes).await?;
+        let taken = entries.inspect(move |entry| {
+            // Whoever asks for an entry has dealt with those before it.
+            if let (Some(pace), Ok(entry)) = (&pace, entry) {
+                pace.has_taken(entry.number.saturating_sub(1));
+            }
+        });
+        Ok(taken.boxed())
+    }
+
+    async fn entries_of(
+        &self,
+        shared: Arc<Shared>,
+        exec: &ExecId,
+        from: u64,
+        follow: Follow,
+    ) -> Result<BoxStream<'static, Result<Entry>>> {
         let record = self.exec_record(&shared, exec).await?;
         let ledger = shared.ledger()?;
         let reader = ledger.reader(exec, from.max(1)).map_err(error::from_ledger)?;

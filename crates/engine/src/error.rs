@@ -18,6 +18,7 @@ pub(crate) fn from_store(error: StoreError) -> Error {
         StoreError::NameTaken { .. }
         | StoreError::VolumeTaken { .. }
         | StoreError::LabelTaken { .. }
+        | StoreError::SshKeyTaken { .. }
         | StoreError::SnapshotTaken { .. }
         | StoreError::RequestKnown { .. }
         | StoreError::RequestKnownExec { .. } => ErrorKind::AlreadyExists,

@@ -9,6 +9,8 @@ use crate::{Engine, Follow, Principal, core::Core, error};
 
 /// Events queued for the store; further senders wait.
 const MAX_QUEUED_EVENTS: usize = 1024;
+/// Events written in one transaction.
+const MAX_EVENTS_PER_WRITE: usize = 64;
 /// Events read at once for one reader.
 const EVENTS_PER_READ: u32 = 256;
 
@@ -59,20 +61,27 @@ impl EventLog {
 }
 
 async fn keep(store: Store, mut inbox: mpsc::Receiver<Message>, tell: watch::Sender<u64>) {
-    while let Some(message) = inbox.recv().await {
-        let event = match message {
-            Message::Event(event) => event,
-            Message::Flush(reply) => {
-                reply.send(()).unwrap_or(());
-                continue;
+    let mut queued = Vec::new();
+    while inbox.recv_many(&mut queued, MAX_EVENTS_PER_WRITE).await > 0 {
+        let (mut events, mut flushes) = (Vec::with_capacity(queued.len()), Vec::new());
+        for message in queued.drain(..) {
+            match message {
+                Message::Event(event) => events.push(event),
+                Message::Flush(reply) => flushes.push(reply),
             }
-        };
-        match store.append_event(event).await {
-            Ok(event) => {
-                tell.send_replace(event.number);
+        }
+        let n_events = events.len();
+        if n_events > 0 {
+            match store.append_events(events).await {
+                Ok(events) => drop(events.last().map(|event| tell.send_replace(event.number))),
+                Err(StoreError::Closed) => return,
+                Err(error) => {
+                    tracing::error!(n_events, error = &error as &dyn std::error::Error, "events were lost");
+                }
             }
-            Err(StoreError::Closed) => return,
-            Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "an event was lost"),
+        }
+        for reply in flushes {
+            reply.send(()).unwrap_or(());
         }
     }
 }
@@ -101,6 +110,7 @@ impl Core {
         exec: Option<&ExecId>,
         detail: impl Into<String>,
     ) {
+        self.metrics.event(kind);
         let event = NewEvent {
             at: self.clock.now(),
             kind,
@@ -122,6 +132,11 @@ struct Reader {
 }
 
 impl Engine {
+    /// Number of the last event that was stored; 0 if there was none.
+    pub fn last_event_number(&self) -> u64 {
+        *self.core().events.last.borrow()
+    }
+
     /// Events from number `from` on, without gaps; `None`: only future ones.
     #[crate::boxed]
     pub async fn events(

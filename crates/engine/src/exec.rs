@@ -1,6 +1,9 @@
 //! Execs: started by the driver, followed by a task of their own, seen from here.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::StreamExt;
 use guest_protocol::{Request, Response, SignalScope};
@@ -8,6 +11,7 @@ use sandbox::{
     Action, Error, ErrorKind, ExecId, ExecSpec, ExecState, KillReason, Result, SandboxId, TerminalSize,
 };
 use store::{EntryKind, ExecRecord};
+use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
     ByteStream, CellView, Engine, ExecView, Principal, SandboxRef,
@@ -17,6 +21,7 @@ use crate::{
     error,
     lifecycle::{ask, with_timeout},
     live::LiveExec,
+    metrics::ExecKind,
     outcome::SIGKILL,
     shared::{ActivityGuard, Life, Shared},
 };
@@ -31,10 +36,23 @@ impl Engine {
     /// repeated `requestId` returns the exec of the first request.
     #[crate::boxed]
     pub async fn exec(&self, who: &Principal, which: &SandboxRef, spec: ExecSpec) -> Result<ExecView> {
+        let (kind, began) = (ExecKind::of(&spec), Instant::now());
+        let span = tracing::info_span!(target: "trace", "exec", exec.id = Empty, error = Empty);
+        let started = self.try_exec(who, which, spec).instrument(span.clone()).await;
+        match &started {
+            Ok(view) => drop(span.record("exec.id", view.id.as_str())),
+            Err(error) => drop(span.record("error", error.kind().as_str())),
+        }
+        self.core().metrics.exec_asked(kind, &started, began.elapsed());
+        started
+    }
+
+    async fn try_exec(&self, who: &Principal, which: &SandboxRef, spec: ExecSpec) -> Result<ExecView> {
         spec.check().map_err(Error::from)?;
         let shared = self.core().find_to_change(who, which).await?;
-        let spec = Box::new(spec);
-        let record = ask(&shared, |reply| Command::Exec { spec, reply }).await?;
+        let (spec, asked_by) = (Box::new(spec), who.name.clone());
+        let span = Span::current();
+        let record = ask(&shared, |reply| Command::Exec { spec, asked_by, span, reply }).await?;
         Ok(view_of(&shared, record))
     }
 
@@ -220,6 +238,7 @@ fn recorded(bytes: ByteStream, exec: &Arc<LiveExec>, core: &Arc<Core>) -> ByteSt
             let (exec, core) = (Arc::clone(&exec), Arc::clone(&core));
             async move {
                 let chunk = chunk?;
+                exec.reader_is_near().await;
                 let at_ms = core.clock.now().as_millisecond();
                 for part in chunk.chunks(guest_protocol::MAX_DATA_BYTES) {
                     let append = || exec.append(at_ms, EntryKind::Stdin, 0, part);
@@ -257,6 +276,7 @@ pub(crate) fn view_of(shared: &Shared, record: ExecRecord) -> ExecView {
         stdin: record.spec.stdin,
         last_entry,
         request_id: record.spec.request_id,
+        asked_by: record.asked_by,
         cell: record.spec.cell.map(|cell| CellView { language: cell.language, context: cell.context() }),
     }
 }

@@ -1,15 +1,16 @@
 //! Files of sandboxes and volumes, watching, and ports: requests to a guest, which stays awake during a pause. A volume
 //! has a guest of its own whose root is the volume, so links lead only into the volume.
 
+mod inside;
+
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream::BoxStream};
 use guest_protocol::{EntryKind, FailureKind, GrepMatch, Request, Response, Target, WatchEvent};
-use sandbox::{
-    Action, Error, ErrorKind, FileEntry, FileKind, Result, SandboxId, Subject, Thing, WriteMode, path_from,
-};
+use sandbox::{Action, Error, FileEntry, FileKind, Result, SandboxId, Subject, Thing, WriteMode, path_from};
 use serde::{Deserialize, Serialize};
 
+pub use self::inside::InsideListener;
 use crate::{
     ByteStream, Engine, Principal, SandboxRef, VolumeRef,
     client::{GuestClient, GuestError, PortStream},
@@ -384,15 +385,9 @@ impl Engine {
         if let Some(own) = own {
             return Ok(own);
         }
-        for bash in BASH {
-            match self.stat(who, which, bash, true).await {
-                Ok(found) if found.kind == FileKind::File => return Ok(bash.to_owned()),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(sandbox::DEFAULT_SHELL.to_owned())
+        let (life, _guard) =
+            self.core().find_to_look(who, which).await?.enter(Action::Files, &self.core().clock)?;
+        default_shell(&life.client).await.map_err(|error| error::from_guest(error, life.client.label()))
     }
 
     /// A path as guests take it: a relative one starts at the sandbox's working directory, or at the volume's root.
@@ -550,6 +545,22 @@ pub(crate) async fn ask(client: &GuestClient, request: &Request) -> Result<Answe
         }
     })?;
     Ok(Answer(answer, client.label().to_owned()))
+}
+
+/// bash where there is one, or `sh`.
+pub(crate) async fn default_shell(client: &GuestClient) -> Result<String, GuestError> {
+    for bash in BASH {
+        let request = Request::Stat { path: bash.to_owned(), follow: true };
+        match client.call(&request).await {
+            Ok(Response::Entry { entry }) if entry.kind == EntryKind::File => {
+                return Ok(bash.to_owned());
+            }
+            Ok(_) => {}
+            Err(GuestError::Refused(failure)) if failure.kind == FailureKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sandbox::DEFAULT_SHELL.to_owned())
 }
 
 pub(crate) fn stat_request(path: &str, follow: bool) -> Result<Request> {

@@ -11,8 +11,8 @@ use std::{
 };
 
 use ::images::{
-    Digest, DiskUsage, Format, Freed, Image, ImageConfig, ImageDetail, ImageSummary, Images, InUse, Platform,
-    Progress, PullOptions, Reference, Users,
+    Credentials, Digest, DiskUsage, Format, Freed, Image, ImageConfig, ImageDetail, ImageSummary, Images,
+    InUse, Platform, Progress, PullOptions, Reference, Users,
 };
 use sandbox::{Error, ErrorKind, Next, Result, Thing};
 use tokio::sync::OnceCell;
@@ -60,6 +60,36 @@ impl Engine {
         let mut image = detail(images, &image).await?;
         hide_strangers(who, &mut image.summary);
         Ok(image)
+    }
+
+    /// Uploads an image of this host to where `target` names it. Returns the digest of its manifest there.
+    #[crate::boxed]
+    pub async fn push_image(
+        &self,
+        who: &Principal,
+        name: &str,
+        target: &Reference,
+        options: PullOptions,
+        progress: Progress,
+    ) -> Result<Digest> {
+        let images = self.core().images_to_name(who).await?;
+        let options = PullOptions { reach: who.reach(), ..options };
+        images.push(name, target, options, progress).await.map_err(from_images)
+    }
+
+    /// Whether a registry accepts these credentials. They are not kept.
+    #[crate::boxed]
+    pub async fn check_registry_login(
+        &self,
+        who: &Principal,
+        registry: &str,
+        credentials: Credentials,
+        insecure: bool,
+    ) -> Result<()> {
+        let images = self.core().images_to_name(who).await?;
+        let credentials = Some(credentials);
+        let options = PullOptions { credentials, insecure, reach: who.reach(), ..PullOptions::default() };
+        images.check_login(registry, options).await.map_err(from_images)
     }
 
     pub async fn load_images(
@@ -158,6 +188,11 @@ pub(crate) struct ImageStore {
 }
 
 impl ImageStore {
+    /// What it holds, unless nobody has needed it yet: then it stays closed.
+    pub(crate) async fn usage_if_open(&self) -> Option<DiskUsage> {
+        self.opened.get()?.disk_usage().await.ok()
+    }
+
     /// Whether this registry need not be asked now. Why it could not be reached is not kept: the reason names the image
     /// that was asked for then.
     pub(crate) fn is_unreachable(&self, registry: &str) -> bool {
@@ -350,9 +385,11 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         }
         E::Unavailable { .. } => (
             ErrorKind::Unavailable,
-            "Check the registry's name and the network, then try again: the downloaded part is kept.",
+            "Check the registry's name and the network, then try again: what was already sent or downloaded is kept.",
         ),
-        E::TimedOut { .. } => (ErrorKind::TimedOut, "Try again: the downloaded part is kept."),
+        E::TimedOut { .. } => {
+            (ErrorKind::TimedOut, "Try again: what was already sent or downloaded is kept.")
+        }
         E::Corrupt { .. } | E::Refused { .. } => {
             (ErrorKind::InvalidRequest, "The image or archive is damaged or hostile; get it from elsewhere.")
         }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sandbox::{Error, ErrorKind, KeyId, KeyLabel, KeySpec, KeyView, Limit, Next, Result, Thing};
+use sandbox::{Error, ErrorKind, KeyId, KeyLabel, KeySpec, KeyView, Limit, Namespace, Next, Result, Thing};
 use store::{KeyRecord, Store, StoreError};
 use tokio::sync::watch;
 
@@ -19,6 +19,7 @@ use crate::{
     core::Core,
     error, names,
     secret::{self, Hash},
+    sessions::{Sessions, signed_out},
 };
 
 /// Most valid keys.
@@ -44,7 +45,9 @@ impl fmt::Debug for NewKey {
 #[derive(Debug)]
 pub(crate) struct Keys {
     by_id: Mutex<HashMap<KeyId, KeyRecord>>,
-    /// Counts revocations; waiters for the end of a key sleep on it.
+    /// Of the dashboard, most of which stem from keys.
+    pub(crate) sessions: Sessions,
+    /// Counts revocations, ends of sessions and unbound SSH keys; waiters for the end of a key or a session sleep on it.
     revocations: watch::Sender<u64>,
 }
 
@@ -52,7 +55,11 @@ impl Keys {
     pub(crate) async fn load(store: &Store) -> Result<Self, StoreError> {
         let records = store.keys().await?;
         let by_id = records.into_iter().map(|record| (record.key.id.clone(), record)).collect();
-        Ok(Self { by_id: Mutex::new(by_id), revocations: watch::Sender::new(0) })
+        Ok(Self {
+            by_id: Mutex::new(by_id),
+            sessions: Sessions::default(),
+            revocations: watch::Sender::new(0),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<KeyId, KeyRecord>> {
@@ -60,8 +67,11 @@ impl Keys {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses a caller whose key has ended meanwhile: a front end may hold a principal for hours.
+    /// Refuses a caller whose key or session has ended meanwhile: a front end may hold a principal for hours.
     pub(crate) fn admit(&self, who: &Principal, now: Timestamp) -> Result<()> {
+        if who.session.is_some_and(|session| self.sessions.expires_at(session).is_none_or(|end| end <= now)) {
+            return Err(signed_out());
+        }
         let Some(id) = &who.key else { return Ok(()) };
         match self.lock().get(id) {
             Some(record) => refuse_ended(&record.key, now),
@@ -76,6 +86,31 @@ impl Keys {
         key.ended_at(now).is_none().then(|| Principal::of_key(key))
     }
 
+    /// When a key ends by itself.
+    pub(crate) fn expires_at(&self, id: &KeyId) -> Option<Timestamp> {
+        self.lock().get(id)?.key.expires_at
+    }
+
+    /// The namespace of a key, whether it has ended or not; the inner none means all.
+    pub(crate) fn namespace_of(&self, id: &KeyId) -> Option<Option<Namespace>> {
+        self.lock().get(id).map(|record| record.key.namespace.clone())
+    }
+
+    /// What a key is called, whether it has ended or not.
+    pub(crate) fn name_of(&self, id: &KeyId) -> Option<String> {
+        self.lock().get(id).map(|record| record.key.name().to_owned())
+    }
+
+    /// The key with this id or label.
+    pub(crate) fn id_of(&self, which: &str) -> Option<KeyId> {
+        self.named(which).map(|key| key.id)
+    }
+
+    /// Wakes whoever waits for the end of a session.
+    pub(crate) fn note_ended_sessions(&self) {
+        self.revocations.send_modify(|count| *count += 1);
+    }
+
     /// The key with this secret, whether it has ended or not.
     fn find(&self, secret: &str) -> Option<KeyView> {
         let id = secret::id_of(secret);
@@ -88,7 +123,7 @@ impl Keys {
     }
 
     /// Records that a key is in use. Returns whether that is worth storing.
-    fn touch(&self, id: &KeyId, now: Timestamp) -> bool {
+    pub(crate) fn touch(&self, id: &KeyId, now: Timestamp) -> bool {
         let mut keys = self.lock();
         let Some(KeyRecord { key, .. }) = keys.get_mut(id) else { return false };
         let is_known = key.last_used_at.is_some_and(|last| now < later(last, LAST_USED_EVERY));
@@ -99,7 +134,7 @@ impl Keys {
     }
 
     /// By id or label. If several keys have one label, all but one are revoked; that one is meant.
-    fn named(&self, which: &str) -> Option<KeyView> {
+    pub(crate) fn named(&self, which: &str) -> Option<KeyView> {
         let keys = self.lock();
         let mut found: Vec<_> = keys
             .values()
@@ -126,7 +161,16 @@ impl Keys {
         if let Some(record) = self.lock().get_mut(id) {
             record.key.revoked_at = Some(now);
         }
+        self.note_change();
+    }
+
+    /// Wakes whoever waits for the end of a key.
+    pub(crate) fn note_change(&self) {
         self.revocations.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.revocations.subscribe()
     }
 
     /// Removes and returns the ended keys beyond those that are remembered.
@@ -149,6 +193,16 @@ impl Core {
         self.store.revoke_key(id.clone(), now).await.map_err(error::from_store)?;
         self.keys.note_revocation(&id, now);
         Ok(())
+    }
+
+    /// The principal of a key that the caller proved to hold, unless the key has ended. Notes the use.
+    pub(crate) fn admit_key(&self, key: &KeyView) -> Result<Principal> {
+        let now = self.clock.now();
+        refuse_ended(key, now)?;
+        if self.keys.touch(&key.id, now) {
+            self.audit.note_use(key.id.clone(), now);
+        }
+        Ok(Principal::of_key(key))
     }
 }
 
@@ -193,6 +247,7 @@ impl Engine {
             core.store.insert_key(record.clone()).await.map_err(error::from_store)?;
             core.keys.lock().insert(record.key.id.clone(), record);
             let forgotten = core.keys.take_forgotten(now);
+            core.ssh_keys.forget(&forgotten);
             if !forgotten.is_empty()
                 && let Err(error) = core.store.remove_keys(forgotten).await
             {
@@ -232,27 +287,27 @@ impl Engine {
     /// The principal with this secret. Only a caller who proved to hold a key is told what is wrong with it.
     #[crate::boxed]
     pub async fn authenticate_key(&self, secret: &str) -> Result<Principal> {
-        let core = self.core();
-        let key = core.keys.find(secret).ok_or_else(unknown_key)?;
-        let now = core.clock.now();
-        refuse_ended(&key, now)?;
-        if core.keys.touch(&key.id, now) {
-            core.audit.note_use(key.id.clone(), now);
-        }
-        Ok(Principal::of_key(&key))
+        let key = self.core().keys.find(secret).ok_or_else(unknown_key)?;
+        self.core().admit_key(&key)
     }
 
-    /// Returns when the principal's key was revoked or has expired; never for one without a key.
+    /// Returns when the principal's key was revoked or has expired, or its session has ended; never for one without
+    /// either.
     #[crate::boxed]
     pub async fn principal_ended(&self, who: &Principal) {
-        let Some(id) = &who.key else { return std::future::pending().await };
+        if who.key.is_none() && who.session.is_none() {
+            return std::future::pending().await;
+        }
         let core = self.core();
         let mut revocations = core.keys.revocations.subscribe();
         loop {
-            let key = core.keys.lock().get(id).map(|record| record.key.clone());
-            let Some(key) = key.filter(|key| key.ended_at(core.clock.now()).is_none()) else { return };
+            if core.keys.admit(who, core.clock.now()).is_err() {
+                return;
+            }
+            let of_key = who.key.as_ref().and_then(|id| core.keys.expires_at(id));
+            let of_session = who.session.and_then(|id| core.keys.sessions.expires_at(id));
             let expired = async {
-                match key.expires_at {
+                match [of_key, of_session].into_iter().flatten().min() {
                     Some(at) => core.clock.sleep_until(at).await,
                     None => std::future::pending().await,
                 }
@@ -267,16 +322,16 @@ impl Engine {
 }
 
 /// Completes the work even if the caller goes away in the middle: store and memory must agree.
-async fn whole<F>(core: &Arc<Core>, work: impl FnOnce(Arc<Core>) -> F) -> Result<()>
+pub(crate) async fn whole<F>(core: &Arc<Core>, work: impl FnOnce(Arc<Core>) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
     let task = core.drivers.spawn(work(Arc::clone(core)));
     task.await
-        .map_err(|error| Error::new(ErrorKind::Internal, "could not change a key").with_source(error))?
+        .map_err(|error| Error::new(ErrorKind::Internal, "could not change a record").with_source(error))?
 }
 
-fn refuse_ended(key: &KeyView, now: Timestamp) -> Result<()> {
+pub(crate) fn refuse_ended(key: &KeyView, now: Timestamp) -> Result<()> {
     if key.ended_at(now).is_none() {
         return Ok(());
     }
@@ -286,11 +341,11 @@ fn refuse_ended(key: &KeyView, now: Timestamp) -> Result<()> {
 }
 
 /// The same words whatever is wrong: an unknown key, a wrong secret, text that is not a key.
-fn unknown_key() -> Error {
+pub(crate) fn unknown_key() -> Error {
     Error::new(ErrorKind::Unauthenticated, "unknown key").with_next(Next::MakeKey)
 }
 
-fn no_such_key(which: &str) -> Error {
+pub(crate) fn no_such_key(which: &str) -> Error {
     let shown: String = which.chars().take(64).collect();
     Error::no_such(Thing::Key, format!("{shown:?}"))
 }

@@ -26,12 +26,14 @@ mod entry;
 mod error;
 mod events;
 mod exec;
+mod feed;
 mod files;
 mod images;
 mod keys;
 mod lifecycle;
 mod links;
 mod live;
+mod metrics;
 mod mounts;
 mod names;
 mod network;
@@ -48,8 +50,11 @@ mod rich;
 mod run;
 mod secret;
 mod secrets;
+mod sessions;
 mod shared;
 mod snapshots;
+mod ssh_keys;
+mod tasks;
 mod text;
 mod token;
 mod turns;
@@ -59,8 +64,9 @@ mod volumes;
 pub use ::build::Ignore as BuildIgnore;
 pub use ::images::{
     Auth as ImageAuth, Credentials, Digest, DiskUsage, Error as ImageError, Event as PullEvent,
-    Format as ArchiveFormat, Freed, ImageConfig, ImageDetail, ImageSummary, Images, LayerDetail, LayerState,
-    Mirror, Options as ImageOptions, Platform, Progress, PullOptions, Reference, Unpacker,
+    Format as ArchiveFormat, Freed, History as ImageHistory, ImageConfig, ImageDetail, ImageSummary, Images,
+    LayerDetail, LayerState, Mirror, Options as ImageOptions, Platform, Progress, PullOptions, Reference,
+    Unpacker,
 };
 // A future that front ends await is boxed here. Bare, its state machine would be compiled again in every crate, and in
 // every unit of code, that awaits it. See docs/design/build-time.md.
@@ -86,28 +92,43 @@ pub use crate::{
     clock::{Clock, ManualClock, SystemClock},
     code::{ContextSpec, ContextView, LanguageView, Made},
     config::{Deadlines, EngineConfig, MAX_STOP_GRACE},
+    create::{FirstExec, NewRun},
     engine::Engine,
     ensure::{Ensured, SandboxIdentity},
     entries::Follow,
     entry::{Entry, EntryBody, ExitEntry, OutputStream},
-    files::{FilesOf, GrepQuery, Listing, Matches, Paths, WriteOptions},
+    feed::{
+        BackendHealth, FleetMoment, FleetView, HomeDisk, LiveEvent, LiveSpec, LiveTopic, LoadSample,
+        PackagesCache, SandboxLoad,
+    },
+    files::{FilesOf, GrepQuery, InsideListener, Listing, Matches, Paths, WriteOptions},
     keys::NewKey,
     lifecycle::Force,
     links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
-    network::{NetworkChange, NetworkDenials, NetworkLogEntry, NetworkPatch, NetworkReach, NetworkView},
-    packages::{PACKAGES_PORT, PackageGateway, PackageJob, PackageListing, PackagePresence, PackageStatus},
+    network::{
+        NetworkChange, NetworkDenial, NetworkDenials, NetworkLogEntry, NetworkPatch, NetworkReach,
+        NetworkRequestView, NetworkView,
+    },
+    packages::{
+        GatewayStats, PACKAGES_PORT, PackageGateway, PackageJob, PackageListing, PackagePresence,
+        PackageStatus,
+    },
     patches::{CreateRequest, PatchSource},
     recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     run::{Run, RunEnd, RunOptions},
     secrets::{GivenSecrets, MAX_SECRETS_EACH, SecretRef, SecretSpec, SecretView},
+    sessions::{
+        NewSession, ONCE_LASTS, OnceToken, SESSION_LASTS, SessionId, SessionKind, SessionRights, SessionView,
+        ShareSpec, ShareTarget, ShareView, SignIn, SignedShare, Watched,
+    },
     snapshots::{
         DiffSpec, ForkSpec, MAX_FORKS, Reindexed, RestoreSpec, SaveOptions, Since, SnapshotCheck,
         SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,
     },
     text::TextDecoder,
-    view::{CellView, ExecView, SandboxFilter, SandboxView, weaknesses},
+    view::{CellView, ExecView, SandboxFilter, SandboxView, limits_not_held, weaknesses},
     volumes::{VolumeLimits, VolumeRef, VolumeView},
 };
 

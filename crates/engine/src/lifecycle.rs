@@ -8,7 +8,8 @@ use std::{
 
 use guest_protocol::{Process, Request, Response};
 use sandbox::{
-    Action, Error, ErrorKind, Lifetime, ProcessEntry, Result, SandboxState, Subject, Thing, Usage,
+    Action, Error, ErrorKind, Lifetime, Limits, ProcessEntry, Result, SandboxName, SandboxState, Subject,
+    Thing, Usage,
 };
 use store::StoreError;
 use tokio::{sync::oneshot, time::timeout};
@@ -188,6 +189,30 @@ impl Engine {
     ) -> Result<SandboxView> {
         check_lifetime(&lifetime)?;
         self.command(who, which, |reply| Command::Renew { lifetime, reply }).await
+    }
+
+    /// Gives the sandbox another name.
+    #[crate::boxed]
+    pub async fn rename_sandbox(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        name: SandboxName,
+    ) -> Result<SandboxView> {
+        self.command(who, which, |reply| Command::Rename { name, for_good: true, reply }).await
+    }
+
+    /// Changes limits at once: memory, swap, processors and processes. Limits that are absent stay.
+    #[crate::boxed]
+    pub async fn change_limits(
+        &self,
+        who: &Principal,
+        which: &SandboxRef,
+        limits: Limits,
+    ) -> Result<SandboxView> {
+        let who_asks = who.clone();
+        self.command(who, which, |reply| Command::ChangeLimits { limits, who: Box::new(who_asks), reply })
+            .await
     }
 
     /// Sets the labels that have a value, and removes the others.

@@ -133,11 +133,29 @@ impl LinkSecret {
         self.0 != [0; SECRET_BYTES]
     }
 
-    fn mac(&self, signed: &[u8]) -> [u8; MAC_BYTES] {
-        let whole = hmac(&self.0).chain_update(DOMAIN).chain_update(signed).finalize().into_bytes();
+    fn mac(&self, domain: &[u8], signed: &[u8]) -> [u8; MAC_BYTES] {
+        let whole = hmac(&self.0).chain_update(domain).chain_update(signed).finalize().into_bytes();
         let mut mac = [0; MAC_BYTES];
         mac.copy_from_slice(&whole[..MAC_BYTES]);
         mac
+    }
+
+    /// A token that carries `claims` in the open. `domain` separates sorts of tokens: none is taken for another.
+    pub(crate) fn sign(&self, domain: &[u8], claims: &[u8]) -> Result<String> {
+        if !self.is_usable() {
+            return Err(Error::new(ErrorKind::Unavailable, "this daemon cannot sign links"));
+        }
+        let mut token = self.mac(domain, claims).to_vec();
+        token.extend_from_slice(claims);
+        Ok(URL_SAFE_NO_PAD.encode(token))
+    }
+
+    /// The claims of a token that was signed here, in that domain.
+    pub(crate) fn open(&self, domain: &[u8], token: &str) -> Option<Vec<u8>> {
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+        let (mac, claims) = bytes.split_first_chunk::<MAC_BYTES>()?;
+        let is_ours = bool::from(self.mac(domain, claims).ct_eq(mac));
+        (is_ours && self.is_usable()).then(|| claims.to_vec())
     }
 }
 
@@ -178,6 +196,7 @@ impl Engine {
         target: &LinkTarget,
         ttl: Duration,
     ) -> Result<SignedLink> {
+        who.may_pass_on()?;
         let core = self.core();
         let found = core.find(who, &SandboxRef::from(sandbox))?;
         let target = &match target {
@@ -187,29 +206,20 @@ impl Engine {
             other => other.clone(),
         };
         check_target(target)?;
-        if !core.link_secret.is_usable() {
-            return Err(Error::new(ErrorKind::Unavailable, "this daemon cannot sign links"));
-        }
         let expires_at = later(core.clock.now(), ttl.clamp(Duration::from_secs(1), target.max_ttl()));
         let claims =
             Claims { sandbox: sandbox.clone(), key: who.key.clone(), expires_at, target: target.clone() };
-        let signed = claims.to_bytes();
-        let mut token = core.link_secret.mac(&signed).to_vec();
-        token.extend_from_slice(&signed);
-        Ok(SignedLink { token: URL_SAFE_NO_PAD.encode(token), expires_at: claims.expires_at })
+        let token = core.link_secret.sign(DOMAIN, &claims.to_bytes())?;
+        Ok(SignedLink { token, expires_at: claims.expires_at })
     }
 
     /// Opens a link if it is valid: made here, not expired, its key not ended, its sandbox there.
     pub fn open_link(&self, token: &str) -> Result<OpenLink, LinkRefused> {
         let core = self.core();
         let forged = || LinkRefused::Forged(no_such_link());
-        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_malformed| forged())?;
-        let (mac, signed) = bytes.split_first_chunk::<MAC_BYTES>().ok_or_else(forged)?;
-        let is_ours = bool::from(core.link_secret.mac(signed).ct_eq(mac));
-        if !is_ours || !core.link_secret.is_usable() {
-            return Err(forged());
-        }
-        let Claims { sandbox, key, expires_at, target } = Claims::from_bytes(signed).ok_or_else(forged)?;
+        let claims = core.link_secret.open(DOMAIN, token);
+        let claims = claims.as_deref().and_then(Claims::from_bytes).ok_or_else(forged)?;
+        let Claims { sandbox, key, expires_at, target } = claims;
         if core.clock.now() >= expires_at {
             return Err(LinkRefused::Ended(
                 Error::not_found("this link has expired").with_hint("Ask for a new one."),
@@ -245,6 +255,7 @@ fn holder(asker: Principal, namespace: Namespace, id: &SandboxId, target: &LinkT
         quota: Quota::default(),
         network: asker.network,
         is_owner: false,
+        session: None,
     }
 }
 
@@ -416,7 +427,7 @@ mod tests {
             (LinkTarget::Inside, Access::ReadWrite),
         ] {
             let who = holder(asker.clone(), namespace.clone(), &own.id, &target);
-            assert!(who.sees_sandbox(&own) && !who.sees_sandbox(&other));
+            assert!(who.sees_sandbox(&own, None) && !who.sees_sandbox(&other, None));
             assert!(!who.sees(&namespace) && who.may_create_in(&namespace).is_err() && !who.is_owner);
             assert_eq!(who.access, access);
             assert_eq!(holder(reader.clone(), namespace.clone(), &own.id, &target).access, Access::ReadOnly);

@@ -12,6 +12,9 @@ use sandbox::{Error, ExecId, ExecState, RequestId, Result};
 use store::{EntryKind, ExecRecord, LedgerError, LedgerWriter};
 use tokio::sync::watch;
 
+/// Entries that an exec may be ahead of a reader that must miss nothing. An entry holds at most a few hundred KiB, so this
+/// stays far below what a sandbox's ledger holds.
+const MAX_ENTRIES_AHEAD: u64 = 64;
 /// Most open execs of one sandbox. Each holds a connection and a file on the host.
 pub(crate) const MAX_OPEN_EXECS: usize = 512;
 
@@ -74,6 +77,25 @@ pub(crate) struct LiveExec {
     pub(crate) stdin: tokio::sync::Mutex<()>,
     /// A caller asked us to kill it.
     kill_requested: AtomicBool,
+    /// The last entry that was taken by the reader that must miss nothing, if there is one.
+    taken: watch::Sender<Option<u64>>,
+}
+
+/// Makes an exec wait for its reader, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pace(Arc<LiveExec>);
+
+impl Pace {
+    /// The reader has taken all entries up to this number.
+    pub(crate) fn has_taken(&self, number: u64) {
+        self.0.taken.send_replace(Some(number));
+    }
+}
+
+impl Drop for Pace {
+    fn drop(&mut self) {
+        self.0.taken.send_replace(None);
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -95,6 +117,24 @@ impl LiveExec {
             n_lost: AtomicU64::new(n_lost),
             stdin: tokio::sync::Mutex::default(),
             kill_requested: AtomicBool::new(false),
+            taken: watch::Sender::new(None),
+        }
+    }
+
+    /// Makes the exec wait for a reader that must miss nothing. `from`: the first entry that it will read.
+    pub(crate) fn pace(self: &Arc<Self>, from: u64) -> Pace {
+        self.taken.send_replace(Some(from.saturating_sub(1)));
+        Pace(Arc::clone(self))
+    }
+
+    /// Returns when the reader that must miss nothing, if there is one, is close enough behind.
+    pub(crate) async fn reader_is_near(&self) {
+        let is_near = |taken: &Option<u64>| {
+            taken.is_none_or(|taken| self.last_number() <= taken.saturating_add(MAX_ENTRIES_AHEAD))
+        };
+        if !is_near(&self.taken.borrow()) {
+            // `self` holds the sender, so waiting cannot fail.
+            drop(self.taken.subscribe().wait_for(is_near).await);
         }
     }
 

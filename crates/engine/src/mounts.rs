@@ -70,8 +70,10 @@ fn find_volume(core: &Core, namespace: &Namespace, name: &VolumeName) -> Result<
 /// when it is opened.
 pub(crate) async fn resolve(core: &Core, record: &SandboxRecord) -> Result<SandboxPlan> {
     let mut resolved = record.plan.clone();
-    if let (Some(RootfsSpec::Directory { no_links: true, .. }), RootfsPlan::Directory { path, identity }) =
-        (&record.spec.rootfs, &mut resolved.rootfs)
+    // Records of earlier versions say so in the spec only.
+    let was_asked = matches!(record.spec.rootfs, Some(RootfsSpec::Directory { no_links: true, .. }));
+    if let RootfsPlan::Directory { path, identity, no_links } = &mut resolved.rootfs
+        && (*no_links || was_asked)
     {
         *identity = Some(look(core, path, *identity, HostFileKind::Any { no_links: true }).await?);
     }

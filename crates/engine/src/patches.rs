@@ -24,6 +24,15 @@ pub struct CreateRequest {
     /// checked that the caller may read it: the engine opens no host path.
     pub sources: BTreeMap<usize, PatchSource>,
     pub secrets: GivenSecrets,
+    /// An agent asks: a sandbox without a limit of time gets [`EngineConfig::agent_idle`](crate::EngineConfig).
+    pub by_agent: bool,
+}
+
+impl CreateRequest {
+    /// The request of an agent, which may forget what it made.
+    pub fn of_agent(spec: SandboxSpec) -> Self {
+        Self { spec, by_agent: true, ..Self::default() }
+    }
 }
 
 impl From<SandboxSpec> for CreateRequest {
@@ -79,7 +88,7 @@ struct Step {
 impl Pending {
     /// Takes the one-time parts out of the spec, which goes into the record.
     pub(crate) fn take_from(who: &Principal, request: &mut CreateRequest) -> Result<Self> {
-        let CreateRequest { spec, sources, secrets } = request;
+        let CreateRequest { spec, sources, secrets, .. } = request;
         let mut steps = Vec::with_capacity(spec.patches.len() + spec.scripts.len());
         for (index, patch) in std::mem::take(&mut spec.patches).into_iter().enumerate() {
             let (place, source) = (format!("patches[{index}]"), sources.remove(&index));

@@ -391,6 +391,7 @@ impl Engine {
                 quota: Quota::default(),
                 network: None,
                 is_owner: false,
+                session: None,
             },
             sandbox: id,
             target: LinkTarget::Port { port },

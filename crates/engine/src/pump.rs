@@ -11,9 +11,11 @@ use guest_protocol::{
 use sandbox::{CellSpec, Error, ErrorKind, EventKind, ExecOutcome, ExecState, NotStarted, Result};
 use store::{EntryKind, ExecRecord, StoreError};
 use tokio::{
+    sync::oneshot,
     task::JoinHandle,
     time::{Instant, sleep, sleep_until, timeout},
 };
+use tracing::{Instrument as _, Span};
 
 use crate::{
     clerk::Clerk,
@@ -21,7 +23,7 @@ use crate::{
     core::{Core, until},
     driver::Reply,
     entry::{ExitEntry, StartEntry, json},
-    error,
+    error, files,
     live::LiveExec,
     outcome::{SIGKILL, from_report, not_started},
     packages,
@@ -66,36 +68,98 @@ impl ExecTask {
 
     /// Records, starts and follows a new exec. The caller is answered when it runs, or has failed to.
     ///
-    /// `code`: a cell's whole code, which is nowhere else until the ledger has it.
+    /// `code`: a cell's whole code, which is nowhere else until the ledger has it. `span`: of the request.
     pub(crate) async fn run_new(
         mut self,
         code: Option<String>,
         reply: Reply<ExecRecord>,
         guard: ActivityGuard,
+        span: Span,
     ) {
         let closing = self.clerk.core.closing.clone();
         let work = async {
-            let started = self.start(code.clone()).await;
-            drop(guard);
-            match started {
-                Ok(Some(wire)) => {
-                    drop(reply.send(Ok(self.clerk.exec.record())));
-                    self.clerk.tell(EventKind::ExecStarted, "").await;
-                    self.write_code(code).await;
-                    self.follow(Some(wire)).await;
-                }
-                // It did not start; that is an outcome.
-                Ok(None) => drop(reply.send(Ok(self.clerk.exec.record()))),
-                Err(Stop::Known(earlier)) => drop(reply.send(*earlier)),
-                Err(Stop::Failed(error)) => drop(reply.send(Err(error))),
-                Err(Stop::Unclear(error)) => {
-                    drop(code);
-                    drop(reply.send(Err(error)));
-                    self.take_back().await;
-                }
-            }
+            let started = self.start(code.clone()).instrument(span).await;
+            self.go_on(started, code, reply, guard, None).await;
         };
         until(&closing, work).await;
+    }
+
+    /// The same for the first exec of a new sandbox, which was recorded with it, and whose ledger is open. It starts while
+    /// the sandbox is recorded as running; `told` resolves when that was told.
+    pub(crate) async fn run_first(
+        mut self,
+        in_default_shell: bool,
+        code: Option<String>,
+        reply: Reply<ExecRecord>,
+        guard: ActivityGuard,
+        told: oneshot::Receiver<()>,
+        span: Span,
+    ) {
+        let closing = self.clerk.core.closing.clone();
+        let work = async {
+            if in_default_shell {
+                self.take_shell().await;
+            }
+            let starting = async {
+                let answer = self.start_inside(code.clone()).await;
+                self.started(answer).await
+            };
+            let started = starting.instrument(span).await;
+            self.go_on(started, code, reply, guard, Some(told)).await;
+        };
+        until(&closing, work).await;
+    }
+
+    /// The stored record learns of it with the exec's next change.
+    async fn take_shell(&self) {
+        let own = self.clerk.shared.status.borrow().record.plan.shell.clone();
+        let shell = match own {
+            Some(own) => own,
+            None => match files::default_shell(&self.life.client).await {
+                Ok(shell) => shell,
+                // Whatever is wrong with the guest, the exec says it.
+                Err(_) => return,
+            },
+        };
+        self.clerk.exec.change(|record| {
+            if let Some(program) = record.spec.command.first_mut() {
+                *program = shell;
+            }
+        });
+    }
+
+    /// Answers the caller, and follows what runs.
+    async fn go_on(
+        &mut self,
+        started: Result<Option<Wire>, Stop>,
+        code: Option<String>,
+        reply: Reply<ExecRecord>,
+        guard: ActivityGuard,
+        told: Option<oneshot::Receiver<()>>,
+    ) {
+        drop(guard);
+        match started {
+            Ok(Some(wire)) => {
+                drop(reply.send(Ok(self.clerk.exec.record())));
+                self.clerk.core.counters.count_exec();
+                if let Some(told) = told {
+                    // An error means that the sandbox is being taken back.
+                    drop(told.await);
+                }
+                self.clerk.tell(EventKind::ExecStarted, "").await;
+                self.write_code(code).await;
+                self.follow(Some(wire)).await;
+            }
+            // It did not start; that is an outcome.
+            Ok(None) => drop(reply.send(Ok(self.clerk.exec.record()))),
+            Err(Stop::Known(earlier)) => drop(reply.send(*earlier)),
+            Err(Stop::Failed(error)) => drop(reply.send(Err(error))),
+            Err(Stop::Unclear(error)) => {
+                drop(code);
+                drop(reply.send(Err(error)));
+                self.take_back().await;
+            }
+        }
     }
 
     /// Follows an exec that an earlier daemon started.
@@ -114,12 +178,15 @@ impl ExecTask {
     /// meanwhile; nobody is told that the exec runs before it is.
     async fn start(&mut self, code: Option<String>) -> Result<Option<Wire>, Stop> {
         let opening = self.open_ledger();
-        let inserted = self.clerk.core.store.insert_exec(self.clerk.exec.record()).await;
+        let recording = tracing::info_span!(target: "trace", "record");
+        let inserted =
+            self.clerk.core.store.insert_exec(self.clerk.exec.record()).instrument(recording).await;
         if let Err(error) = inserted {
             drop(opened(opening).await);
             return Err(self.not_recorded(error).await);
         }
-        let answer = self.start_inside(code).await;
+        let starting = tracing::info_span!(target: "trace", "start in guest");
+        let answer = self.start_inside(code).instrument(starting).await;
         if let Err(error) = opened(opening).await {
             return Err(self.no_ledger(error).await);
         }
@@ -173,11 +240,7 @@ impl ExecTask {
 
     fn open_ledger(&self) -> JoinHandle<Result<()>> {
         let (shared, exec) = (Arc::clone(&self.clerk.shared), Arc::clone(&self.clerk.exec));
-        tokio::task::spawn_blocking(move || {
-            let writer = shared.ledger()?.writer(&exec.id).map_err(error::from_ledger)?;
-            exec.open(writer);
-            Ok(())
-        })
+        tokio::task::spawn_blocking(move || open_ledger(&shared, &exec))
     }
 
     /// The store refused it: nothing was begun, so nothing stays.
@@ -274,8 +337,8 @@ impl ExecTask {
         let mut start = self.start_request(code);
         let code = start.cell.iter().map(|cell| &cell.code);
         let is_needed = start.command.iter().chain(code).any(|text| packages::names_a_manager(text));
-        let Clerk { core, shared, .. } = &self.clerk;
-        packages::offer(core, shared, &self.life, is_needed, &mut start.env).await;
+        let Clerk { core, shared, exec, .. } = &self.clerk;
+        packages::offer(core, shared, &self.life, exec, is_needed, &mut start.env).await;
         let deadline = Instant::now() + self.clerk.core.config.deadlines.answer;
         let mut pause = FIRST_RETRY;
         loop {
@@ -391,6 +454,13 @@ impl ExecTask {
                 self.write(next, event).await?;
                 number = next;
             }
+            if !is_last {
+                // What is not acknowledged yet stays with the guest, and in the end the process waits.
+                tokio::select! {
+                    () = self.clerk.exec.reader_is_near() => {}
+                    () = life.over.cancelled() => {}
+                }
+            }
             let after = self.clerk.core.config.deadlines.answer;
             let acknowledged = timeout(after, stream.acknowledge(number)).await;
             if is_last {
@@ -442,6 +512,13 @@ impl ExecTask {
     fn longer(&self, pause: Duration) -> Duration {
         pause.saturating_mul(2).min(self.clerk.core.config.deadlines.retry)
     }
+}
+
+/// Opens the ledger of a new exec. May block.
+pub(crate) fn open_ledger(shared: &Shared, exec: &LiveExec) -> Result<()> {
+    let writer = shared.ledger()?.writer(&exec.id).map_err(error::from_ledger)?;
+    exec.open(writer);
+    Ok(())
 }
 
 /// The command's own limits, and the sandbox's defaults for the others.

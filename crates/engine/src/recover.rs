@@ -317,6 +317,7 @@ fn read_exec(ledger: &Ledger, sandbox: &SandboxRecord, id: ExecId) -> Result<Exe
         ended_at: None,
         last_entry: None,
         n_lost: 0,
+        asked_by: None,
     };
     loop {
         match reader.next() {

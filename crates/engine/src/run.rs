@@ -227,7 +227,7 @@ impl Followed {
         let (signal, patience) =
             if self.is_cell { (SIGINT, INTERRUPT_PATIENCE) } else { (SIGKILL, KILL_PATIENCE) };
         // A revoked key can do nothing any more, but its running execs must end.
-        let ender = Principal { key: None, ..self.who };
+        let ender = Principal { key: None, session: None, ..self.who };
         let sent = self.engine.exec_signal(&ender, &self.which, &self.id, signal, SignalScope::Group).await;
         match sent {
             Err(error) if error.kind() != ErrorKind::WrongState => {

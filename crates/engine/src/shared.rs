@@ -4,7 +4,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -19,11 +19,12 @@ use tokio::{
     sync::{Notify, OwnedRwLockReadGuard, RwLock, mpsc, watch},
     time::timeout,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     SandboxView, client::GuestClient, clock::Clock, driver::Command, error, events::Subject, live::LiveExecs,
-    network::NetworkLog, packages::Standing, ports::Listeners, view::weaknesses,
+    metrics::CountedTraffic, network::NetworkLog, packages::Standing, ports::Listeners, tasks::Tasks,
+    view::weaknesses,
 };
 
 /// How long a request waits for a sandbox that is being adopted from an earlier daemon.
@@ -59,6 +60,7 @@ pub(crate) struct Shared {
     /// Of its published ports.
     pub(crate) listeners: Listeners,
     pub(crate) network: NetworkLog,
+    pub(crate) traffic: CountedTraffic,
     logs: PathBuf,
     ledger_limits: LedgerLimits,
     ledger: Mutex<Option<Ledger>>,
@@ -128,6 +130,7 @@ impl Shared {
             given_up: Notify::new(),
             listeners: Listeners::default(),
             network: NetworkLog::default(),
+            traffic: CountedTraffic::default(),
             logs,
             ledger_limits,
             ledger: Mutex::default(),
@@ -255,9 +258,11 @@ pub(crate) struct Life {
     /// Why its execs ended, if the guest could not say.
     pub(crate) end: OnceLock<KillReason>,
     /// Tasks that follow execs.
-    pub(crate) pumps: TaskTracker,
+    pub(crate) pumps: Tasks,
     /// The package indexes that its plain commands reach.
     pub(crate) standing: Standing,
+    /// Its network policy allows more than the instance was built for, and holds in full from the next start on.
+    pub(crate) network_waits: AtomicBool,
 }
 
 impl Life {
@@ -269,8 +274,9 @@ impl Life {
             stop_signal,
             abandoned: CancellationToken::new(),
             end: OnceLock::new(),
-            pumps: TaskTracker::new(),
+            pumps: Tasks::default(),
             standing: Standing::default(),
+            network_waits: AtomicBool::new(false),
         }
     }
 

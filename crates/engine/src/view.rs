@@ -53,16 +53,28 @@ pub struct SandboxView {
 
 /// Sentences about the sandbox's isolation for its owner.
 pub fn weaknesses(isolation: &Isolation) -> Vec<String> {
-    let not_held = isolation.not_held().map(|statement| {
-        let why = statement
-            .note
-            .as_deref()
-            .map(|note| format!(": {}", note.trim_end_matches('.')))
-            .unwrap_or_default();
-        let (limit, value) = (limit_name(statement.limit), statement.value);
-        format!("The {limit} limit ({value}) is not held{why}.")
-    });
-    isolation.warnings.iter().cloned().chain(not_held).collect()
+    isolation.warnings.iter().cloned().chain(limits_not_held(isolation, |_| true)).collect()
+}
+
+/// One sentence about the limits that nothing enforces, of those that are asked about.
+pub fn limits_not_held(isolation: &Isolation, is_asked: impl Fn(LimitKind) -> bool) -> Option<String> {
+    let not_held: Vec<_> = isolation.not_held().filter(|statement| is_asked(statement.limit)).collect();
+    let names: Vec<_> = not_held.iter().map(|statement| limit_name(statement.limit)).collect();
+    let (last, others) = names.split_last()?;
+    let limits = match others {
+        [] => format!("The {last} limit is"),
+        others => format!("The limits {} and {last} are", others.join(", ")),
+    };
+    // Most often one cause is behind all of them.
+    let mut notes: Vec<&str> = Vec::new();
+    for note in not_held.iter().filter_map(|statement| statement.note.as_deref()) {
+        let note = note.trim_end_matches('.');
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    let why = if notes.is_empty() { String::new() } else { format!(": {}", notes.join("; ")) };
+    Some(format!("{limits} not held{why}."))
 }
 
 fn limit_name(limit: LimitKind) -> &'static str {
@@ -110,6 +122,9 @@ pub struct ExecView {
     pub last_entry: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
+    /// Whoever asked for it, as the audit names them. Absent for a sandbox's own init, and for execs of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<String>,
     /// Present when it runs code instead of a command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellView>,
@@ -177,7 +192,7 @@ mod tests {
             ],
             warnings: vec!["Something to know.".into()],
         };
-        let expected = ["Something to know.", "The pids limit (512) is not held: no cgroup was delegated."];
+        let expected = ["Something to know.", "The pids limit is not held: no cgroup was delegated."];
         assert_eq!(weaknesses(&isolation), expected);
     }
 }

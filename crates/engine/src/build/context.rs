@@ -8,7 +8,7 @@ use std::{
 };
 
 use archive::{BadPath, Content, Format, Kind as MemberKind, Member, Part, ReadLimits, Reader};
-use build::Pattern;
+use build::{Pattern, clean};
 use sandbox::{Error, ErrorKind, Result};
 use sha2::{Digest as _, Sha256};
 
@@ -419,21 +419,6 @@ pub(super) fn digest(found: &SourceMatch, owners: Owners) -> [u8; 32] {
 pub(super) enum Owners {
     Root,
     Kept,
-}
-
-/// Without `.`, `..` and needless slashes; what would climb out stays in.
-pub(super) fn clean(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
 }
 
 /// The name of a member. One that is absolute or climbs out is no mistake but an attack.

@@ -3,7 +3,7 @@
 use std::{fs::File, io::Read, sync::Arc};
 
 use ::images::{Digest, Image};
-use build::{CopyStep, Pattern};
+use build::{CopyStep, Pattern, clean};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use sandbox::{Error, ErrorKind, FileKind, NetworkSpec, Result};
@@ -254,13 +254,13 @@ fn first_part(cleaned: &str) -> &str {
 
 /// Whether what is at this path of a sandbox came from its image, or from what ran in it.
 fn is_of_image(path: &str) -> bool {
-    let cleaned = context::clean(path);
+    let cleaned = clean(path);
     can_be_kept(path) && !OF_SANDBOX.contains(&cleaned.as_str())
 }
 
 /// Whether what is put there will be in the layer.
 fn can_be_kept(path: &str) -> bool {
-    !NOT_OF_IMAGE.contains(&first_part(&context::clean(path)))
+    !NOT_OF_IMAGE.contains(&first_part(&clean(path)))
 }
 
 /// An archive as `ADD` has it: what is in it, in place of itself; and how many of its members stay out.
@@ -335,7 +335,7 @@ async fn sources(
     sandbox: &InstructionSandbox<'_>,
     source: &str,
 ) -> Result<Vec<String>> {
-    let cleaned = context::clean(source);
+    let cleaned = clean(source);
     if !Pattern::is_wild(&cleaned) {
         return Ok(vec![format!("/{cleaned}")]);
     }
@@ -363,9 +363,9 @@ async fn followed(
         let target = builder.engine.read_link(&builder.who, &sandbox.which, &path).await?;
         let above = path.rsplit_once('/').map_or("", |(above, _)| above);
         path = if target.starts_with('/') {
-            format!("/{}", context::clean(&target))
+            format!("/{}", clean(&target))
         } else {
-            format!("/{}", context::clean(&format!("{above}/{target}")))
+            format!("/{}", clean(&format!("{above}/{target}")))
         };
     }
     Err(Error::invalid(format!("{path} has too many levels of symbolic links")))

@@ -4,6 +4,7 @@ use std::{
     io::{self, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::Arc,
 };
 
 use rustix::net::{
@@ -19,15 +20,26 @@ pub(super) const MAX_DESCRIPTORS: usize = 1;
 /// Closing one can block for as long as its sandbox likes (`SO_LINGER` of a socket whose peer does not read), so that is
 /// done on a thread that may wait.
 #[derive(Debug)]
-pub(crate) struct GuestDescriptor(Option<OwnedFd>);
+pub(crate) struct GuestDescriptor {
+    /// Goes first: fields are dropped in their order.
+    used: Arc<OwnedFd>,
+    _last: ClosedApart,
+}
+
+/// The last copy of a descriptor, which closes it.
+#[derive(Debug)]
+struct ClosedApart(Option<Arc<OwnedFd>>);
+
+impl GuestDescriptor {
+    fn new(descriptor: OwnedFd) -> Self {
+        let used = Arc::new(descriptor);
+        Self { _last: ClosedApart(Some(Arc::clone(&used))), used }
+    }
+}
 
 impl AsFd for GuestDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0 {
-            Some(descriptor) => descriptor.as_fd(),
-            // Taken only when it is dropped.
-            None => rustix::stdio::stdin(),
-        }
+        self.used.as_fd()
     }
 }
 
@@ -37,7 +49,7 @@ impl AsRawFd for GuestDescriptor {
     }
 }
 
-impl Drop for GuestDescriptor {
+impl Drop for ClosedApart {
     fn drop(&mut self) {
         let Some(descriptor) = self.0.take() else { return };
         let close = move || {
@@ -62,7 +74,7 @@ pub(super) fn receive(
     let received = recvmsg(stream, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(attached) = message {
-            descriptors.extend(attached.map(|descriptor| GuestDescriptor(Some(descriptor))));
+            descriptors.extend(attached.map(GuestDescriptor::new));
         }
     }
     if received.flags.contains(ReturnFlags::CTRUNC) {

@@ -201,6 +201,34 @@ impl GuestClient {
         Ok(Some(InsideSocket::new(socket, self.over.clone().cancelled_owned(), place)?))
     }
 
+    /// A stream to an SFTP server inside: past the guest where it hands out its socket, else through it.
+    pub(crate) async fn open_sftp(&self, mut request: Request) -> Result<PortStream, GuestError> {
+        if let Some(socket) = self.sftp_socket(&request).await? {
+            return Ok(PortStream::of_socket(socket));
+        }
+        if let Request::Sftp { hand_out, .. } = &mut request {
+            *hand_out = false;
+        }
+        let (_connected, wire) = within(self.patience(&request), self.ask(&request)).await?;
+        Ok(PortStream::new(wire))
+    }
+
+    async fn sftp_socket(&self, request: &Request) -> Result<Option<InsideSocket>, GuestError> {
+        if self.is_without_sockets.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Ok(place) = Arc::clone(&self.sockets).try_acquire_owned() else { return Ok(None) };
+        match within(self.patience(request), self.ask_for_socket(request)).await {
+            Ok(Some(socket)) => {
+                socket::check_stream(&socket).map_err(GuestError::Nonsense)?;
+                Ok(Some(InsideSocket::new(socket, self.over.clone().cancelled_owned(), place)?))
+            }
+            Ok(None) => Ok(None),
+            Err(GuestError::Refused(failure)) if failure.kind == FailureKind::Unsupported => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The descriptor in the answer, not yet checked. `None` if none can come.
     async fn ask_for_socket(&self, request: &Request) -> Result<Option<GuestDescriptor>, GuestError> {
         let mut wire = self.checkout().await?;

@@ -144,6 +144,17 @@ fn watched(socket: GuestDescriptor) -> io::Result<AsyncFd<GuestDescriptor>> {
     AsyncFd::new(socket)
 }
 
+/// Refuses everything but a connected stream socket without a name, such as the one that a server inside speaks over.
+pub(super) fn check_stream(socket: impl AsFd) -> Result<(), &'static str> {
+    let socket = socket.as_fd();
+    let is_unix = sockopt::socket_domain(socket).is_ok_and(|domain| domain == AddressFamily::UNIX);
+    let is_stream = sockopt::socket_type(socket).is_ok_and(|kind| kind == SocketType::STREAM);
+    match is_unix && is_stream && getpeername(socket).is_ok() {
+        true => Ok(()),
+        false => Err("a descriptor that is not a connected stream"),
+    }
+}
+
 /// Refuses everything but a socket that is connected to this port of loopback. That it belongs to the sandbox's network
 /// needs no check: the guest has no others.
 pub(super) fn check(socket: impl AsFd, port: u16, protocol: PortProtocol) -> Result<(), &'static str> {

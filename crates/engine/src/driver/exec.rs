@@ -4,18 +4,70 @@ use std::sync::Arc;
 
 use sandbox::{Action, CellSpec, Error, ErrorKind, ExecSpec, ExecState, Limit, Next, Result, Thing};
 use store::ExecRecord;
+use tokio::sync::oneshot;
+use tracing::Span;
 
 use super::{Driver, Reply, refuse};
 use crate::{
-    error,
+    FirstExec, error,
     live::{LiveExec, MAX_OPEN_EXECS},
     names,
     pump::ExecTask,
     shared::{Activity, Life},
 };
 
+/// The first exec of a new sandbox, requested together with it: recorded with it, and started as soon as it can be.
+pub(super) struct First {
+    pub(super) exec: Arc<LiveExec>,
+    /// A cell's whole code.
+    code: Option<String>,
+    in_default_shell: bool,
+    /// Of the request.
+    span: Span,
+    reply: Reply<ExecRecord>,
+}
+
 impl Driver {
-    pub(super) fn exec(&mut self, mut spec: ExecSpec, reply: Reply<ExecRecord>) {
+    pub(super) fn expect_first(
+        &mut self,
+        first: FirstExec,
+        asked_by: String,
+        reply: Reply<ExecRecord>,
+    ) -> Result<()> {
+        let FirstExec { mut spec, in_default_shell } = first;
+        let code = spec.cell.as_mut().map(CellSpec::take_code);
+        let exec = self.new_exec(spec, Some(asked_by))?;
+        let span = tracing::info_span!(target: "trace", "exec", exec.id = exec.id.as_str());
+        self.first = Some(First { exec, code, in_default_shell, span, reply });
+        Ok(())
+    }
+
+    /// Starts it, if there is one. Send through what is returned when the sandbox was told to run.
+    pub(super) fn begin_first(&mut self) -> Option<oneshot::Sender<()>> {
+        let (First { exec, code, in_default_shell, span, reply }, life) =
+            self.first.take().zip(self.life.clone())?;
+        let (tell, told) = oneshot::channel();
+        let guard = Activity::begin(&self.shared.activity, Arc::clone(&self.core.clock));
+        let task = ExecTask::new(&self.core, &self.shared, &life, &exec);
+        life.pumps.spawn(task.run_first(in_default_shell, code, reply, guard, told, span));
+        Some(tell)
+    }
+
+    /// It has no sandbox to run in. Its record goes with the sandbox's, its ledger with the files.
+    pub(super) fn drop_first(&mut self) {
+        if let Some(First { exec, .. }) = self.first.take() {
+            exec.close();
+            self.shared.execs.remove(&exec.id);
+        }
+    }
+
+    pub(super) fn exec(
+        &mut self,
+        mut spec: ExecSpec,
+        asked_by: String,
+        span: Span,
+        reply: Reply<ExecRecord>,
+    ) {
         if let Some(earlier) =
             spec.request_id.as_ref().and_then(|request| self.shared.execs.requested(request))
         {
@@ -24,17 +76,17 @@ impl Driver {
         }
         // Kept in memory until it has begun; records have only its beginning.
         let code = spec.cell.as_mut().map(CellSpec::take_code);
-        match self.admit(spec) {
+        match self.admit(spec, asked_by) {
             Ok((life, exec)) => {
                 let guard = Activity::begin(&self.shared.activity, Arc::clone(&self.core.clock));
                 let task = ExecTask::new(&self.core, &self.shared, &life, &exec);
-                life.pumps.spawn(task.run_new(code, reply, guard));
+                life.pumps.spawn(task.run_new(code, reply, guard, span));
             }
             Err(error) => refuse(reply, error),
         }
     }
 
-    fn admit(&mut self, spec: ExecSpec) -> Result<(Arc<Life>, Arc<LiveExec>)> {
+    fn admit(&mut self, spec: ExecSpec, asked_by: String) -> Result<(Arc<Life>, Arc<LiveExec>)> {
         self.allow(Action::Exec)?;
         let label = self.shared.label();
         let Some(life) = self.life.clone() else {
@@ -52,11 +104,11 @@ impl Driver {
                 .over(Limit::Execs, MAX_OPEN_EXECS as u64, MAX_OPEN_EXECS as u64 + 1)
                 .with_hint("Wait for some of them to finish, or use another sandbox."));
         }
-        Ok((life, self.new_exec(spec)?))
+        Ok((life, self.new_exec(spec, Some(asked_by))?))
     }
 
     /// Registered here, so that a stop waits for it.
-    pub(super) fn new_exec(&mut self, spec: ExecSpec) -> Result<Arc<LiveExec>> {
+    pub(super) fn new_exec(&mut self, spec: ExecSpec, asked_by: Option<String>) -> Result<Arc<LiveExec>> {
         let exec = Arc::new(LiveExec::new(ExecRecord {
             id: names::random_exec_id()?,
             sandbox: self.record.id.clone(),
@@ -69,6 +121,7 @@ impl Driver {
             ended_at: None,
             last_entry: None,
             n_lost: 0,
+            asked_by,
         }));
         self.shared.execs.insert(Arc::clone(&exec));
         Ok(exec)

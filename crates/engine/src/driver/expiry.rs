@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::FutureExt;
 use guest_protocol::{Process, Request, Response};
 use jiff::Timestamp;
 use sandbox::{EventKind, OnExpiry, SandboxState};
 
-use super::{Driver, work::Then};
+use super::{Driver, alarm::Alarm, work::Then};
 use crate::{Force, clock::later};
 
 /// The last activity is recorded this many times per idle limit, so that a crash loses little of it.
@@ -22,7 +22,7 @@ const GUEST_PID: i32 = 1;
 
 /// The driver's timer.
 pub(super) struct Watchman {
-    alarm: Option<(Timestamp, BoxFuture<'static, ()>)>,
+    pub(super) alarm: Alarm,
     idle_checked_at: Timestamp,
     /// When the guest first failed to report liveness, and how many times since.
     failing: Option<(Timestamp, u32)>,
@@ -39,31 +39,16 @@ pub(super) enum Probed {
 impl Watchman {
     /// Checks at once: the time without a daemon counts too.
     pub(super) fn new() -> Self {
-        Self { alarm: None, idle_checked_at: Timestamp::MIN, failing: None }
-    }
-
-    /// Fires at the time it was set to; never if it was not set.
-    pub(super) async fn alarm(&mut self) {
-        match &mut self.alarm {
-            Some((_, alarm)) => {
-                alarm.await;
-                self.alarm = None;
-            }
-            None => std::future::pending().await,
-        }
+        Self { alarm: Alarm::default(), idle_checked_at: Timestamp::MIN, failing: None }
     }
 }
 
 impl Driver {
     pub(super) fn arm_clock(&mut self) {
-        let Some(at) = self.next_deadline() else {
-            self.expiry.alarm = None;
-            return;
-        };
-        // An early alarm does no harm: it is set again.
-        if self.expiry.alarm.as_ref().is_none_or(|(set, _)| *set > at) {
-            self.expiry.alarm = Some((at, self.core.clock.sleep_until(at)));
-        }
+        let at = self.next_deadline();
+        self.expiry.alarm.set(&*self.core.clock, at);
+        let at = self.next_grant_end();
+        self.grant_end.set(&*self.core.clock, at);
     }
 
     /// Whether a running instance exists.

@@ -8,6 +8,7 @@ use tokio::{
     sync::{oneshot, watch},
     time::Instant,
 };
+use tracing::Span;
 
 use super::{
     Driver, ending,
@@ -18,12 +19,12 @@ use crate::{Force, error, pump::ExecTask, secrets, shared::Activity};
 impl Driver {
     pub(super) fn begin_init(&mut self, first: bool, init: &InitSpec) {
         // The execs of an earlier run are over, so there is room for it.
-        let begun = self.new_exec(init.exec()).map(|exec| {
+        let begun = self.new_exec(init.exec(), None).map(|exec| {
             let (reply, started) = oneshot::channel();
             if let Some(life) = &self.life {
                 let guard = Activity::begin(&self.shared.activity, Arc::clone(&self.core.clock));
                 let task = ExecTask::new(&self.core, &self.shared, life, &exec);
-                life.pumps.spawn(task.run_new(None, reply, guard));
+                life.pumps.spawn(task.run_new(None, reply, guard, Span::current()));
             }
             started
         });

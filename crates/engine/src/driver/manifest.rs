@@ -6,12 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use sandbox::{Result, SandboxState};
+use sandbox::{Error, ErrorKind, Result, SandboxState};
 use store::{Described, SandboxRecord};
 use tokio::task::spawn_blocking;
 
 use super::Driver;
-use crate::{disk::may_block, error};
+use crate::{disk::may_block, error, live::LiveExec, pump::open_ledger, shared::Shared};
 
 /// The state of the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +44,22 @@ impl Driver {
     }
 }
 
-/// Writes the first copy; the record is stored, and the directory exists.
-pub(super) async fn write_first(record: Arc<SandboxRecord>, directory: PathBuf) -> Result<()> {
-    let into = directory.clone();
-    let written = spawn_blocking(move || write(&record, &into)).await;
-    let written = written.unwrap_or_else(|error| Err(error.into()));
-    written.map_err(|error| error::from_io("write the manifest of", &directory, error))
+/// Writes the first copy, and opens the ledger of the first exec, if there is one; their records are stored, and the
+/// directory exists.
+pub(super) async fn write_first(
+    record: Arc<SandboxRecord>,
+    directory: PathBuf,
+    shared: Arc<Shared>,
+    first: Option<Arc<LiveExec>>,
+) -> Result<()> {
+    let written = spawn_blocking(move || {
+        let written = write(&record, &directory);
+        written.map_err(|error| error::from_io("write the manifest of", &directory, error))?;
+        first.map_or(Ok(()), |first| open_ledger(&shared, &first))
+    });
+    written.await.unwrap_or_else(|error| {
+        Err(Error::new(ErrorKind::Internal, "could not write the manifest").with_source(error))
+    })
 }
 
 fn write(record: &SandboxRecord, directory: &Path) -> io::Result<()> {

@@ -4,24 +4,28 @@
 //! beside the inbox, so that the driver always answers; conversations with the guest run in tasks of their own. A
 //! caller who goes away changes nothing: the work is here, not in the request.
 
+mod alarm;
 mod capture;
 mod ending;
 mod exec;
 mod expiry;
 mod init;
+mod limits;
 mod manifest;
+mod requests;
 mod work;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
 use sandbox::{
-    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, ExposedPort, Instance, Lifetime, Next,
-    OnExpiry, Policy, Result, SandboxName, SandboxState, SnapshotId, check_labels,
+    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, ExposedPort, Instance, Lifetime, Limits,
+    NetworkHeld, NetworkRequest, Next, OnExpiry, Policy, Result, SandboxName, SandboxState, SnapshotId,
+    check_labels,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
@@ -29,11 +33,12 @@ use tokio::{
     task::spawn_blocking,
     time::Instant,
 };
+use tracing::{Instrument as _, Span};
 
-pub(crate) use self::capture::Captured;
 use self::work::{Files, Then, Work, WorkKind};
+pub(crate) use self::{capture::Captured, requests::RequestStep};
 use crate::{
-    Force, NetworkChange, Principal,
+    FirstExec, Force, NetworkChange, Principal,
     client::GuestClient,
     clock,
     core::{Core, until},
@@ -98,6 +103,10 @@ pub(crate) enum Command {
     },
     Exec {
         spec: Box<ExecSpec>,
+        /// Of the request.
+        span: Span,
+        /// Whoever asks, in words.
+        asked_by: String,
         reply: Reply<ExecRecord>,
     },
     /// Copy its files into a new snapshot, while nothing in it moves.
@@ -120,12 +129,24 @@ pub(crate) enum Command {
         port: u16,
         reply: Reply<()>,
     },
+    /// Record other limits, and hold them.
+    ChangeLimits {
+        limits: Limits,
+        /// Whose quota the memory counts against.
+        who: Box<Principal>,
+        reply: Reply<()>,
+    },
     /// Record another network policy, and hold it.
     ChangeNetwork {
         change: Box<NetworkChange>,
         /// Of the caller.
         ceilings: Vec<Policy>,
         reply: Reply<()>,
+    },
+    /// Record a request for more network, or its answer, and hold what follows from it.
+    StepRequest {
+        step: Box<RequestStep>,
+        reply: Reply<NetworkRequest>,
     },
     /// Its secrets changed.
     HoldSecrets {
@@ -152,9 +173,13 @@ pub(crate) struct Driver {
     /// When the current stop uses force; an impatient caller moves it nearer.
     stop_by: Option<watch::Sender<Instant>>,
     expiry: expiry::Watchman,
+    /// Set to when the next grant ends.
+    grant_end: alarm::Alarm,
     /// Asks the guest for living processes, when the idle limit is near.
     idle_probe: Option<BoxFuture<'static, expiry::Probed>>,
     manifest: manifest::Manifest,
+    /// Waits until it can be started.
+    first: Option<exec::First>,
     is_over: bool,
 }
 
@@ -165,6 +190,8 @@ pub(crate) struct Birth {
     pub(crate) recorded: oneshot::Receiver<Result<(), StoreError>>,
     /// Sent once it runs, or cannot.
     pub(crate) made: oneshot::Receiver<Result<()>>,
+    /// Sent once its first exec runs, or cannot.
+    pub(crate) began: Option<oneshot::Receiver<Result<ExecRecord>>>,
 }
 
 /// The result of requesting a sandbox.
@@ -211,6 +238,7 @@ enum Wake {
     InstanceEnded,
     ExecEnded,
     Clock,
+    GrantEnd,
     Probed(expiry::Probed),
 }
 
@@ -232,8 +260,10 @@ impl Driver {
             draining: None,
             stop_by: None,
             expiry: expiry::Watchman::new(),
+            grant_end: alarm::Alarm::default(),
             idle_probe: None,
             manifest: manifest::Manifest::Due,
+            first: None,
             is_over: false,
         }
     }
@@ -245,6 +275,7 @@ impl Driver {
         record: SandboxRecord,
         pending: Pending,
         bound: Vec<Bound>,
+        first: Option<FirstExec>,
     ) -> Result<Conceived> {
         let (recorded, is_recorded) = oneshot::channel();
         let (reply, made) = oneshot::channel();
@@ -254,23 +285,45 @@ impl Driver {
             return Ok(Conceived::Known(known));
         }
         shared.listeners.offer(bound);
+        let began = match first.map(|first| driver.promise(first, who)).transpose() {
+            Ok(began) => began,
+            Err(error) => {
+                core.forget(&shared);
+                return Err(error);
+            }
+        };
         let closing = core.closing.clone();
+        // The driver lives on; only what it does for this request belongs to the request's trace.
+        let outer = Span::current();
         core.drivers.spawn(async move {
             let lived = async {
-                if let Some(files) = driver.write_down(recorded).await {
+                let recording = tracing::info_span!(target: "trace", parent: &outer, "record");
+                if let Some(files) = driver.write_down(recorded).instrument(recording).await {
                     driver.waiting.push(reply);
-                    let (patches, secrets) = (pending.take(), Box::new(pending.secrets));
-                    driver.begin_making(Files::New { made: files, patches, secrets });
+                    let (patches, secrets) = (pending.take().map(Box::new), Box::new(pending.secrets));
+                    let first = driver.first.as_ref().map(|first| Arc::clone(&first.exec));
+                    driver.begin_making(Files::New { made: files, patches, secrets, first }, outer);
                     driver.run().await;
                 }
             };
             until(&closing, lived).await;
         });
-        Ok(Conceived::New(Birth { shared, recorded: is_recorded, made }))
+        Ok(Conceived::New(Birth { shared, recorded: is_recorded, made, began }))
+    }
+
+    fn promise(
+        &mut self,
+        first: FirstExec,
+        who: &Principal,
+    ) -> Result<oneshot::Receiver<Result<ExecRecord>>> {
+        let (reply, began) = oneshot::channel();
+        self.expect_first(first, who.name.clone(), reply)?;
+        Ok(began)
     }
 
     /// Registers a sandbox of an earlier daemon as recorded. Requests wait until it is adopted.
-    pub(crate) fn enrol(core: &Arc<Core>, record: SandboxRecord) -> Enrolled {
+    pub(crate) fn enrol(core: &Arc<Core>, mut record: SandboxRecord) -> Enrolled {
+        network::drop_ended(&mut record, core.clock.now());
         let driver = Self::new(Arc::clone(core), record);
         driver.shared.status.send_modify(|status| status.adopting = true);
         core.publish(&driver.shared);
@@ -281,12 +334,15 @@ impl Driver {
     /// swept by the next daemon. Returns the result of making the directory, if the record is stored.
     async fn write_down(&mut self, recorded: oneshot::Sender<Result<(), StoreError>>) -> Option<Result<()>> {
         let core = Arc::clone(&self.core);
+        let name = (self.record.namespace.clone(), self.record.name.clone());
+        let _turn = core.naming.take(name).await;
         // No sweep may run while a directory has no record yet.
         let making = core.making.read().await;
         let directory = core.config.sandbox_directory(&self.record.id);
         let made = directory.clone();
         let files = spawn_blocking(move || make_directory(&made));
-        let inserted = core.store.insert_sandbox(self.record.clone()).await;
+        let first = self.first.as_ref().map(|first| first.exec.record());
+        let inserted = core.store.insert_sandbox_with(self.record.clone(), first).await;
         let files = files.await.unwrap_or_else(|error| {
             Err(Error::new(ErrorKind::Internal, "could not create the directory").with_source(error))
         });
@@ -322,6 +378,7 @@ impl Driver {
                 Wake::InstanceEnded => self.instance_ended().await,
                 Wake::ExecEnded => self.stop_if_drained().await,
                 Wake::Clock => self.look_at_the_clock().await,
+                Wake::GrantEnd => self.end_grants().await,
                 Wake::Probed(probed) => self.probed(probed).await,
             }
             while self.work.is_none() && !self.is_over {
@@ -354,7 +411,8 @@ impl Driver {
                 self.idle_probe = None;
                 Wake::Probed(probed)
             }
-            () = self.expiry.alarm(), if is_free && self.idle_probe.is_none() => Wake::Clock,
+            () = self.expiry.alarm.rings(), if is_free && self.idle_probe.is_none() => Wake::Clock,
+            () = self.grant_end.rings(), if is_free => Wake::GrantEnd,
         }
     }
 
@@ -376,6 +434,7 @@ impl Driver {
             (_, Command::EndDrain { .. }) => false,
             // What is being made may have read them already; all others hold them now.
             (kind, Command::HoldSecrets { .. }) => matches!(kind, WorkKind::Making),
+            (WorkKind::Making, Command::ChangeNetwork { .. } | Command::StepRequest { .. }) => true,
             // A renewed sandbox must be alive when the caller is told.
             (WorkKind::Making | WorkKind::Stopping { then: Then::Start }, Command::Renew { .. }) => true,
             // The stop is already in progress: a caller who lost the answer to the same request waits for it again.
@@ -433,7 +492,7 @@ impl Driver {
             Command::Relabel { changes, reply } => {
                 reply.send(self.relabel(changes).await).unwrap_or(());
             }
-            Command::Exec { spec, reply } => self.exec(*spec, reply),
+            Command::Exec { spec, asked_by, span, reply } => self.exec(*spec, asked_by, span, reply),
             Command::Capture { into, reply } => self.capture(into, reply),
             Command::Rename { name, for_good, reply } => {
                 reply.send(self.rename(name, for_good).await).unwrap_or(());
@@ -450,6 +509,12 @@ impl Driver {
             }
             Command::ChangeNetwork { change, ceilings, reply } => {
                 reply.send(self.change_network(&change, &ceilings).await).unwrap_or(());
+            }
+            Command::StepRequest { step, reply } => {
+                drop(reply.send(self.step_request(*step).await));
+            }
+            Command::ChangeLimits { limits, who, reply } => {
+                reply.send(self.change_limits(&limits, &who).await).unwrap_or(());
             }
             Command::HoldSecrets { reply } => {
                 if self.life.is_some() {
@@ -485,9 +550,29 @@ impl Driver {
             return Err(error);
         }
         self.publish();
+        let held = self.hold_network().await;
+        if held.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported) {
+            // The back end never could, and took nothing of it.
+            self.record = before;
+            self.save().await?;
+            self.publish();
+        }
+        held
+    }
+
+    async fn hold_network(&mut self) -> Result<()> {
         let Some(life) = &self.life else { return Ok(()) };
         let held = life.instance.hold_network(&self.record.plan.network).await;
-        held.map(drop).map_err(|error| error::from_backend(error, &self.shared.label()))
+        let held = held.map_err(|error| error::from_backend(error, &self.shared.label()))?;
+        life.network_waits.store(held == NetworkHeld::FromNextStart, Ordering::Relaxed);
+        // It may have got a network that it was started without.
+        let isolation = Some(life.instance.isolation().clone());
+        if self.record.isolation != isolation {
+            self.record.isolation = isolation;
+            self.publish();
+            self.save().await?;
+        }
+        Ok(())
     }
 
     /// The requested name stays in the spec until a final rename, so that its own name is known.
@@ -653,6 +738,7 @@ impl Driver {
             gone: None,
         });
         self.shared.listeners.follow(&self.core, &self.shared, &self.record);
+        self.core.feed.sandbox(&self.record.id);
     }
 
     fn vanish(&mut self, gone: Gone) {
@@ -706,8 +792,10 @@ impl Command {
             | Self::Withdraw { reply, .. }
             | Self::HoldSecrets { reply }
             | Self::ChangeNetwork { reply, .. }
+            | Self::ChangeLimits { reply, .. }
             | Self::Close { reply } => refuse(reply, error),
             Self::Exec { reply, .. } => refuse(reply, error),
+            Self::StepRequest { reply, .. } => refuse(reply, error),
             Self::Capture { reply, .. } => refuse(reply, error),
             Self::EndDrain { .. } => {}
         }

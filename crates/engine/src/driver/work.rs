@@ -16,12 +16,27 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout},
 };
+use tracing::{Instrument as _, Span};
 
 use super::{Driver, Reply, capture::Capture, ending, manifest, refuse};
 use crate::{
-    Force, GivenSecrets, client::GuestClient, clock, config::MAX_STOP_GRACE, core::Core,
-    create::check_directory, error, images, mounts, patches::Patches, secrets, shared::Gone, snapshots,
+    Force, GivenSecrets,
+    client::GuestClient,
+    clock,
+    config::MAX_STOP_GRACE,
+    core::Core,
+    create::check_directory,
+    error, images,
+    live::LiveExec,
+    mounts,
+    patches::Patches,
+    secrets,
+    shared::{Gone, Life, Shared},
+    snapshots,
 };
+
+/// How long a stop waits for the last count of traffic.
+const TRAFFIC_WITHIN: Duration = Duration::from_millis(200);
 
 pub(super) struct Work {
     pub(super) kind: WorkKind,
@@ -48,8 +63,15 @@ pub(super) enum Then {
 
 /// The files that an instance is made from.
 pub(super) enum Files {
-    /// A new directory, or why it could not be made, the patches for its files, and secrets that no record has.
-    New { made: Result<()>, patches: Option<Patches>, secrets: Box<GivenSecrets> },
+    /// A new directory, or why it could not be made, the patches for its files, secrets that no record has, and its first
+    /// exec.
+    New {
+        made: Result<()>,
+        patches: Option<Box<Patches>>,
+        secrets: Box<GivenSecrets>,
+        /// Its ledger is opened meanwhile.
+        first: Option<Arc<LiveExec>>,
+    },
     /// Files of an earlier run.
     Kept,
 }
@@ -79,6 +101,18 @@ pub(super) enum Done {
     },
 }
 
+/// Counts what went over its network since the last sample: nobody can ask after its end.
+async fn count_traffic(core: &Core, shared: &Shared, life: &Life) {
+    if !life.instance.isolation().has_edge() {
+        return;
+    }
+    if let Ok(Ok(usage)) = timeout(TRAFFIC_WITHIN, life.instance.quick_usage()).await
+        && let Some(traffic) = usage.network
+    {
+        shared.traffic.count(&core.metrics, &traffic);
+    }
+}
+
 fn deadline_after(grace: Duration) -> Instant {
     Instant::now() + grace.min(MAX_STOP_GRACE)
 }
@@ -89,7 +123,7 @@ async fn furnished(
     core: &Core,
     instance: Arc<dyn Instance>,
     certificate: Option<String>,
-    patches: Option<Patches>,
+    patches: Option<Box<Patches>>,
     label: Subject,
 ) -> Result<Arc<dyn Instance>> {
     if certificate.is_none() && patches.is_none() {
@@ -154,33 +188,43 @@ impl Driver {
             return refuse(reply, error);
         }
         self.waiting.push(reply);
-        self.begin_making(Files::Kept);
+        self.begin_making(Files::Kept, Span::none());
     }
 
-    pub(super) fn begin_making(&mut self, files: Files) {
+    /// `outer`: the span of the request that it is for.
+    pub(super) fn begin_making(&mut self, files: Files, outer: Span) {
         let first = matches!(files, Files::New { .. });
+        let shared = Arc::clone(&self.shared);
         let (core, record, label) =
             (Arc::clone(&self.core), Arc::new(self.record.clone()), self.shared.label());
         let directory = core.config.sandbox_directory(&record.id);
-        self.begin(WorkKind::Making, async move {
+        let span = tracing::info_span!(target: "trace", parent: &outer, "make");
+        drop(outer);
+        let making = async move {
             let made = async {
-                let (patches, given) = match files {
-                    Files::New { made, patches, secrets } => {
+                let (patches, given, exec) = match files {
+                    Files::New { made, patches, secrets, first } => {
                         made?;
-                        (patches, Some(*secrets))
+                        (patches, Some(*secrets), first)
                     }
                     Files::Kept => {
                         check_directory(&directory, &label)?;
-                        (None, None)
+                        (None, None, None)
                     }
                 };
                 let certificate = secrets::prepare(&core, &record, given, &label).await?;
                 let plan = mounts::resolve(&core, &record).await?;
                 let described = async {
-                    if first { manifest::write_first(Arc::clone(&record), directory).await } else { Ok(()) }
+                    match first {
+                        true => manifest::write_first(Arc::clone(&record), directory, shared, exec).await,
+                        false => Ok(()),
+                    }
                 };
                 let making = core.making.read().await;
-                let (instance, described) = tokio::join!(make_instance(&core, &plan), described);
+                let backend = plan.backend.as_str();
+                let span = tracing::info_span!(target: "trace", "make instance", sandbox.backend = backend);
+                let instance = make_instance(&core, &plan).instrument(span);
+                let (instance, described) = tokio::join!(instance, described);
                 drop(making);
                 let instance: Arc<dyn Instance> =
                     Arc::from(instance.map_err(|error| error::from_backend(error, &label))?);
@@ -194,7 +238,8 @@ impl Driver {
                 secrets::release(&core, &record);
             }
             Done::Made { first, instance }
-        });
+        };
+        self.begin(WorkKind::Making, making.instrument(span));
     }
 
     /// The instance exists. Its init program is started before anyone is told.
@@ -208,6 +253,8 @@ impl Driver {
     }
 
     async fn runs(&mut self) {
+        // It is in the record, which the next daemon clears away as long as it does not say that the sandbox runs.
+        let told = self.begin_first();
         let now = self.core.clock.now();
         let is_new = self.record.started_at.is_none();
         self.record.state = SandboxState::Running;
@@ -227,9 +274,13 @@ impl Driver {
         self.publish();
         self.reply_to_all(&Ok(()));
         if is_new {
+            self.core.counters.count_create();
             self.tell(EventKind::SandboxCreated, "").await;
         }
         self.tell(EventKind::SandboxStarted, "").await;
+        if let Some(told) = told {
+            told.send(()).unwrap_or(());
+        }
     }
 
     pub(super) async fn not_started(&mut self, error: &sandbox::Error) {
@@ -285,11 +336,15 @@ impl Driver {
         self.idle_probe = None;
         self.save_if_possible().await;
         let (life, deadlines, label) = (self.life.clone(), self.core.config.deadlines, self.shared.label());
+        let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
         self.stop_by = grace.map(|grace| watch::Sender::new(deadline_after(grace)));
         let stop_by = self.stop_by.as_ref().map(watch::Sender::subscribe);
         self.begin(WorkKind::Stopping { then }, async move {
             let result = match life {
-                Some(life) => ending::end(&life, stop_by, why, was_paused, deadlines).await,
+                Some(life) => {
+                    count_traffic(&core, &shared, &life).await;
+                    ending::end(&life, stop_by, why, was_paused, deadlines).await
+                }
                 None => Ok(()),
             };
             Done::Stopped { then, result: result.map_err(|error| error::from_backend(error, &label)) }
@@ -335,7 +390,7 @@ impl Driver {
         self.tell_reason(EventKind::SandboxStopped).await;
         match then {
             Then::Rest => self.reply_to_all(&Ok(())),
-            Then::Start => self.begin_making(Files::Kept),
+            Then::Start => self.begin_making(Files::Kept, Span::none()),
             Then::Remove => self.begin_removing(None, Force::No),
         }
     }
@@ -436,6 +491,7 @@ impl Driver {
 
     /// Files first, then the record: if the daemon dies in between, the rest is still visible and can be removed again.
     pub(super) fn begin_removing(&mut self, not_made: Option<Error>, force: Force) {
+        self.drop_first();
         let (core, shared) = (Arc::clone(&self.core), Arc::clone(&self.shared));
         let (life, plan) = (self.life.clone(), self.record.plan.clone());
         let record = self.record.clone();

@@ -6,11 +6,11 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sandbox::{BackendKind, Isolation, NetworkEvent, NetworkEventKind};
+use sandbox::{BackendKind, Isolation, NetworkEvent, NetworkEventKind, NetworkSpec, Preset, plan_network};
 use tokio::{sync::watch, time::timeout};
 
-use super::NetworkLog;
-use crate::{core::Core, shared::Shared};
+use super::{NetworkLog, ceilings};
+use crate::{Principal, core::Core, shared::Shared};
 
 /// Different denials that are told; further ones are counted.
 const MAX_DENIALS: usize = 3;
@@ -22,9 +22,21 @@ const CATCH_UP_TIME: Duration = Duration::from_millis(250);
 pub struct NetworkDenials {
     pub reach: NetworkReach,
     /// The first ones; those for the same target are one.
-    pub denied: Vec<NetworkEvent>,
+    pub denied: Vec<NetworkDenial>,
     /// How many others there were.
     pub n_more: usize,
+    /// Whether the caller may allow hosts of the internet. Others have to ask for them.
+    pub may_widen: bool,
+}
+
+/// Traffic that was denied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkDenial {
+    pub event: NetworkEvent,
+    /// What was wanted, as a rule would have it, where that is known.
+    pub target: Option<String>,
+    /// Whether the caller may allow the target. Others have to ask for it.
+    pub may_allow: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,15 +49,27 @@ pub enum NetworkReach {
 }
 
 impl NetworkDenials {
-    pub(super) async fn since(core: &Core, shared: &Shared, since: Timestamp) -> Self {
+    pub(super) async fn since(core: &Core, who: &Principal, shared: &Shared, since: Timestamp) -> Self {
         let reach = reach(shared);
+        let may_widen = may_allow(core, who, "public");
         if reach != NetworkReach::Policy {
-            return Self { reach, ..Self::default() };
+            return Self { reach, may_widen, ..Self::default() };
         }
         core.caught_up.wait(core).await;
         let (denied, n_more) = shared.network.denied_since(since);
-        Self { reach, denied, n_more }
+        let denied = denied.into_iter().map(|event| {
+            let target = event.target();
+            let may_allow = target.as_ref().is_some_and(|target| may_allow(core, who, target));
+            NetworkDenial { event, target, may_allow }
+        });
+        Self { reach, denied: denied.collect(), n_more, may_widen }
     }
+}
+
+/// Whether the caller's own ceilings leave something of a rule.
+fn may_allow(core: &Core, who: &Principal, rule: &str) -> bool {
+    let spec = NetworkSpec { allow: vec![rule.to_owned()], ..NetworkSpec::preset(Preset::None) };
+    who.may_change().is_ok() && plan_network(&spec, &ceilings(core, who)).is_ok()
 }
 
 fn reach(shared: &Shared) -> NetworkReach {

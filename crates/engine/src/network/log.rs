@@ -33,14 +33,16 @@ struct Entries {
 }
 
 impl NetworkLog {
-    pub(crate) fn add(&self, at: Timestamp, event: NetworkEvent) {
+    pub(crate) fn add(&self, at: Timestamp, event: NetworkEvent) -> NetworkLogEntry {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         entries.last += 1;
         let number = entries.last;
         if entries.kept.len() == MAX_ENTRIES {
             entries.kept.pop_front();
         }
-        entries.kept.push_back(NetworkLogEntry { number, at, event });
+        let entry = NetworkLogEntry { number, at, event };
+        entries.kept.push_back(entry.clone());
+        entry
     }
 
     pub(crate) fn read(&self, from: Option<u64>, limit: usize) -> Vec<NetworkLogEntry> {

@@ -5,20 +5,29 @@
 
 mod denials;
 mod log;
+mod requests;
 mod watch;
+
+use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 use sandbox::{
-    Capability, Error, Isolation, NetworkSpec, Policy, Preset, Result,
+    Capability, Error, Isolation, NetworkHosts, NetworkRequest, NetworkSpec, Policy, Preset, Result,
     network::{Rule, RuleAction, RuleSpec},
     plan_network,
 };
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::{denials::CaughtUp, log::NetworkLog, watch::watch};
+pub(crate) use self::{
+    denials::CaughtUp,
+    log::NetworkLog,
+    requests::{drop_ended, in_words, no_such_request},
+    watch::watch,
+};
 pub use self::{
-    denials::{NetworkDenials, NetworkReach},
+    denials::{NetworkDenial, NetworkDenials, NetworkReach},
     log::NetworkLogEntry,
+    requests::NetworkRequestView,
 };
 use crate::{
     Engine, Principal, SandboxRef, core::Core, driver::Command, error, lifecycle::ask, shared::Shared,
@@ -33,7 +42,10 @@ pub struct NetworkView {
     /// What the operator allows at most, as one line for each ceiling. No caller can lift them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ceilings: Vec<String>,
-    /// How it is held: `none`, `packages`, `edge (tproxy)`. Absent while the sandbox does not run.
+    /// What was asked for beyond the policy, oldest first. Grants hold beside the policy until their time is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<NetworkRequest>,
+    /// How it is held: `none`, `packages`, `edge (tproxy)`, `edge (named ports)`. Absent while the sandbox does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
     /// The change allows more than the running sandbox was built for: it holds from the next start on.
@@ -167,7 +179,16 @@ impl Engine {
     ) -> Result<NetworkDenials> {
         let core = self.core();
         let shared = core.find_to_look(who, which).await?;
-        Ok(NetworkDenials::since(core, &shared, since).await)
+        Ok(NetworkDenials::since(core, who, &shared, since).await)
+    }
+
+    /// What went to which host, since the sandbox was started or the edge that serves it.
+    #[crate::boxed]
+    pub async fn network_hosts(&self, who: &Principal, which: &SandboxRef) -> Result<NetworkHosts> {
+        let shared = self.core().find_to_look(who, which).await?;
+        let life = shared.status.borrow().life.clone();
+        let Some(life) = life else { return Ok(NetworkHosts::default()) };
+        life.instance.network_hosts().await.map_err(|error| error::from_backend(error, &shared.label()))
     }
 
     /// What was decided about the sandbox's traffic, oldest first: from entry number `from` on, or the last `limit`.
@@ -191,8 +212,11 @@ impl Shared {
         NetworkView {
             policy: record.spec.network.clone(),
             ceilings: record.plan.network.ceilings.iter().map(ToString::to_string).collect(),
+            requests: record.network_requests.clone(),
             held_by: record.isolation.as_ref().map(|isolation| isolation.network.clone()),
-            is_pending: status.life.is_some() && record.plan.network.needs_edge() && !has_edge,
+            is_pending: status.life.as_ref().is_some_and(|life| {
+                life.network_waits.load(Ordering::Relaxed) || record.plan.network.needs_edge() && !has_edge
+            }),
         }
     }
 }
@@ -216,7 +240,8 @@ pub(crate) fn decide(
 ) -> Result<(NetworkSpec, sandbox::NetworkPlan)> {
     let spec = change.apply(&record.spec.network)?;
     let plan = plan_network(&spec, ceilings)?;
-    let plan = sandbox::NetworkPlan { namespace: record.namespace.clone(), ..plan };
+    let (namespace, grants) = (record.namespace.clone(), record.plan.network.grants.clone());
+    let plan = sandbox::NetworkPlan { namespace, grants, ..plan };
     if plan.needs_edge() && !core.backends.has(&record.plan, Capability::Network) {
         return Err(error::not_had(record.plan.backend, Capability::Network));
     }

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 use sandbox::{EventKind, NetworkEvent, NetworkEventKind, NetworkReport, PublishedPort, network::Protocol};
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::core::{Core, until};
+use crate::{
+    core::{Core, until},
+    feed::Happening,
+};
 
 /// Watches the networks of all back ends until the engine closes.
 pub(crate) fn watch(core: &Arc<Core>) {
@@ -33,11 +36,13 @@ pub(crate) fn watch(core: &Arc<Core>) {
 
 async fn take_in(core: &Core, event: NetworkEvent) {
     let Some(shared) = core.reserved(&event.sandbox) else { return };
+    core.metrics.network_decided(event.kind, event.count);
     if event.kind == NetworkEventKind::Denied {
         let detail = describe(&event);
         core.emit(&shared.subject, EventKind::NetworkDenied, None, detail).await;
     }
-    shared.network.add(core.clock.now(), event);
+    let entry = shared.network.add(core.clock.now(), event);
+    core.feed.tell(|| Happening::Network(shared.subject.id.clone(), entry));
 }
 
 fn describe(event: &NetworkEvent) -> String {

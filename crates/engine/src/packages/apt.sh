@@ -1,20 +1,18 @@
-# Installs the given packages; WARREN_APT_SOURCES is the text of a sources file.
+# Installs the given packages; WARREN_APT_SOURCES is the text of a sources file, WARREN_OWN_FILES what runs before dpkg.
 command -v apt-get >/dev/null || { echo "E: there is no apt-get in this sandbox" >&2; exit 127; }
 place=$(mktemp -d) || exit 1
 trap 'rm -rf "$place"' EXIT
 printf '%s\n' "$WARREN_APT_SOURCES" >"$place/warren.sources"
+printf '%s\n' "$WARREN_OWN_FILES" >"$place/own-files"
 # Nothing here could start services.
 if [ ! -e /usr/sbin/policy-rc.d ] && [ ! -d /run/systemd/system ]; then
   printf '#!/bin/sh\nexit 101\n' 2>/dev/null >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d
 fi
-# With a single id no file can be given to another user, which the index of manual pages insists on: skip it.
-few_ids=$(awk '{ n += $3 } END { print n < 2 }' /proc/self/uid_map 2>/dev/null)
-[ "$few_ids" = 1 ] && sed -i '/ man-db/d' /var/lib/dpkg/triggers/File 2>/dev/null
 apt() {
   apt-get -q -y -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$place" \
     -o APT::Sandbox::User=root -o APT::Install-Recommends=false -o Acquire::http::Proxy=DIRECT \
     -o Acquire::Languages=none -o Acquire::GzipIndexes=true -o Dpkg::Use-Pty=0 \
-    -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@"
+    -o "DPkg::Pre-Install-Pkgs::=sh $place/own-files" -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@"
 }
 stamp=/var/cache/apt/warren-$(cksum <"$place/warren.sources" | tr -d ' ')
 is_fresh() { [ -n "$(find "$stamp" -mmin -360 2>/dev/null)" ]; }

@@ -5,7 +5,20 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use sandbox::{PackageManager, Result, SandboxId};
 
-use crate::PortStream;
+use crate::{PackagesCache, PortStream};
+
+/// What a gateway did so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GatewayStats {
+    pub requests: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub stale: u64,
+    pub mismatches: u64,
+    pub errors: u64,
+    pub bytes_fetched: u64,
+    pub bytes_served: u64,
+}
 
 /// Reaches package indexes for sandboxes.
 pub trait PackageGateway: fmt::Debug + Send + Sync {
@@ -20,6 +33,16 @@ pub trait PackageGateway: fmt::Debug + Send + Sync {
         manager: Option<PackageManager>,
         sandbox: &SandboxId,
     ) -> BoxFuture<'static, ()>;
+
+    /// What is kept of the packages that were installed; it may have to count files. Absent if there is none.
+    fn cache(&self) -> Option<PackagesCache> {
+        None
+    }
+
+    /// What it did so far. Absent if it was never needed.
+    fn stats(&self) -> Option<GatewayStats> {
+        None
+    }
 
     /// The text of a sources file for apt (deb822). `gateway`: its address inside, such as `http://127.0.0.1:1234`.
     fn apt_sources(&self, gateway: &str) -> Result<String>;

@@ -26,7 +26,10 @@ use sandbox::{
 use serde::{Deserialize, Serialize};
 use store::PackageJobRecord;
 
-pub use self::{gateway::PackageGateway, standing::PORT as PACKAGES_PORT};
+pub use self::{
+    gateway::{GatewayStats, PackageGateway},
+    standing::PORT as PACKAGES_PORT,
+};
 pub(crate) use self::{
     jobs::Jobs,
     run::take_up,

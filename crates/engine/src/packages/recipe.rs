@@ -16,6 +16,9 @@ const BOOTSTRAP: &str = include_str!("bootstrap.py");
 const BOOTSTRAP_VARIABLE: &str = "WARREN_PIP_BOOTSTRAP";
 const RUN_BOOTSTRAP: &str = "import os; exec(os.environ['WARREN_PIP_BOOTSTRAP'])";
 const APT: &str = include_str!("apt.sh");
+/// What apt runs before dpkg, here and for commands that are typed.
+pub(super) const OWN_FILES: &str = include_str!("own-files.sh");
+const OWN_FILES_VARIABLE: &str = "WARREN_OWN_FILES";
 const APT_VARIABLE: &str = "WARREN_APT_INSTALL";
 const RUN_APT: &str = "eval \"$WARREN_APT_INSTALL\"";
 const APT_SOURCES_VARIABLE: &str = "WARREN_APT_SOURCES";
@@ -163,6 +166,7 @@ fn apt(sources: String) -> Command {
     let mut env = variables(&[("DEBIAN_FRONTEND", "noninteractive"), ("LC_ALL", "C.UTF-8")]);
     env.insert(APT_SOURCES_VARIABLE.to_owned(), sources);
     env.insert(APT_VARIABLE.to_owned(), APT.to_owned());
+    env.insert(OWN_FILES_VARIABLE.to_owned(), OWN_FILES.to_owned());
     (owned(&["/bin/sh", "-c", RUN_APT, "apt-install"]), env)
 }
 

@@ -8,6 +8,7 @@ use sandbox::{
 };
 use store::{ExecRecord, PackageJobRecord, StoreError};
 use tokio::sync::OwnedMutexGuard;
+use tracing::Span;
 
 use super::{
     PackageGateway,
@@ -115,9 +116,10 @@ impl Task {
         let port = listener.port;
         // Before the effect: it tells the next daemon which port the programs inside will use.
         self.save(|job| job.port = Some(port)).await?;
-        let spec = Box::new(spec);
+        let (spec, asked_by) = (Box::new(spec), order.who.name.clone());
         let installed = async {
-            let record = ask(&shared, |reply| Command::Exec { spec, reply }).await?;
+            let span = Span::current();
+            let record = ask(&shared, |reply| Command::Exec { spec, asked_by, span, reply }).await?;
             self.save(|job| job.exec = Some(record.id.clone())).await.ok();
             self.exec_done(&shared, record).await
         };

@@ -1,7 +1,8 @@
 //! The indexes for plain commands: `pip`, `npm` and `apt` typed in a shell reach the same gateway as an install by a job.
 //!
-//! One port on the sandbox's loopback serves all managers. It is opened in the background with the first command of a
-//! sandbox's life. Managers learn of it from files in `/run`, which is in no layer: a snapshot or an image does not carry
+//! One port on the sandbox's loopback serves all managers. It is opened in the background once a command has run for a few
+//! milliseconds: no manager has looked for an index by then. A command that ends sooner, as the first one of many
+//! sandboxes does, does not share the guest with the opening, which takes twice as long as a short command. Managers learn of it from files in `/run`, which is in no layer: a snapshot or an image does not carry
 //! the address elsewhere. The files are the last place where each manager looks, so that whatever the sandbox says itself
 //! wins: its own files, variables and options.
 
@@ -14,15 +15,19 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt as _, future::try_join_all, stream};
 use sandbox::{BackendKind, Result, RootfsPlan, SandboxPlan};
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
-use super::{PackageGateway, serve};
+use super::{PackageGateway, recipe, serve};
 use crate::{
     WriteOptions, build,
     client::{GuestError, GuestListener},
     core::{Core, until},
     disk::may_block,
     error, files,
+    live::LiveExec,
     shared::{Life, Shared},
 };
 
@@ -30,6 +35,10 @@ use crate::{
 pub const PORT: u16 = 17_070;
 /// Beneath a tmpfs of the sandbox.
 const PLACE: &str = "/run/warren/packages";
+/// A command that runs for as long as this may start a manager.
+const OPEN_AFTER: Duration = Duration::from_millis(5);
+/// A shorter one may have left something running that does.
+const OPEN_ANYWAY_AFTER: Duration = Duration::from_millis(250);
 /// How long a command that names a package manager waits for the first opening of the port. It starts in any case.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 /// Programs that look for an index as soon as they start.
@@ -53,28 +62,57 @@ fn gateway_of(core: &Core, shared: &Shared) -> Option<Arc<dyn PackageGateway>> {
     (has_walls && is_reached && !build::is_of_builds(&status.record.spec)).then_some(gateway)
 }
 
-/// Opens the port unless that was done, waits for it if the command needs it at once, and adds the variables that lead
-/// managers to the files.
+/// Sees to it that the port is open when the command needs it, unless it is already, and adds the variables that lead
+/// managers to the files. `is_needed`: at once.
 pub(crate) async fn offer(
     core: &Arc<Core>,
     shared: &Arc<Shared>,
     life: &Arc<Life>,
+    exec: &Arc<LiveExec>,
     is_needed: bool,
     env: &mut BTreeMap<String, String>,
 ) {
     let Some(gateway) = gateway_of(core, shared) else { return };
-    let settled = life.standing.settled.get_or_init(|| {
+    if is_needed {
+        let settled = begin(core, shared, life, gateway);
+        // The sender is in `life`, so waiting cannot fail.
+        drop(timeout(READY_WITHIN, settled.subscribe().wait_for(|settled| *settled)).await);
+    } else if life.standing.settled.get().is_none() {
+        let (core, shared, life, exec) =
+            (Arc::clone(core), Arc::clone(shared), Arc::clone(life), Arc::clone(exec));
+        core.clone().drivers.spawn(async move {
+            let waiting = life.over.run_until_cancelled(is_worth_opening(&exec));
+            if core.closing.run_until_cancelled(waiting).await.flatten().is_some() {
+                begin(&core, &shared, &life, gateway);
+            }
+        });
+    }
+    tell(env);
+}
+
+/// Returns when the command may have come to a manager, or what it left running may.
+async fn is_worth_opening(exec: &LiveExec) {
+    // Its time counts from when it runs: a busy host may need longer than that to start it.
+    let has_ended = exec.started().await.is_err() || timeout(OPEN_AFTER, exec.done()).await.is_ok();
+    if has_ended {
+        sleep(OPEN_ANYWAY_AFTER).await;
+    }
+}
+
+/// Opens the port in the background, unless that was done.
+fn begin<'a>(
+    core: &Arc<Core>,
+    shared: &Arc<Shared>,
+    life: &'a Arc<Life>,
+    gateway: Arc<dyn PackageGateway>,
+) -> &'a watch::Sender<bool> {
+    life.standing.settled.get_or_init(|| {
         let settled = watch::Sender::new(false);
         let task = open(Arc::clone(life), gateway, Arc::clone(shared), settled.clone());
         let closing = core.closing.clone();
         core.drivers.spawn(async move { until(&closing, task).await });
         settled
-    });
-    if is_needed {
-        // The sender is in `life`, so waiting cannot fail.
-        drop(timeout(READY_WITHIN, settled.subscribe().wait_for(|settled| *settled)).await);
-    }
-    tell(env);
+    })
 }
 
 /// Whether a part of a command, or code, is likely to ask for packages as soon as it runs.
@@ -165,9 +203,11 @@ fn settings(plan: &SandboxPlan, gateway: &dyn PackageGateway) -> Vec<(String, St
         Some(sources) => {
             let apt = format!(
                 "{user}Dir::Etc::sourcelist \"/dev/null\";\nDir::Etc::sourceparts \"{PLACE}/apt\";\n\
-                 Acquire::http::Proxy \"DIRECT\";\nAcquire::Languages \"none\";\n"
+                 Acquire::http::Proxy \"DIRECT\";\nAcquire::Languages \"none\";\n\
+                 DPkg::Pre-Install-Pkgs {{ \"sh {PLACE}/own-files\"; }};\n"
             );
-            files.extend([("apt.conf", apt), ("apt/warren.sources", sources)]);
+            let own_files = recipe::OWN_FILES.to_owned();
+            files.extend([("apt.conf", apt), ("apt/warren.sources", sources), ("own-files", own_files)]);
         }
         None => files.push(("apt.conf", format!("{user}Acquire::http::Proxy \"{address}\";\n"))),
     }

@@ -134,6 +134,7 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
         owner: None,
         replaces: None,
         ports: Vec::new(),
+        network_requests: Vec::new(),
     };
     world.store.insert_sandbox(record.clone()).await.unwrap();
     record
@@ -201,6 +202,7 @@ async fn execs_that_the_guest_never_heard_of_are_settled() {
         ended_at: None,
         last_entry: None,
         n_lost: 0,
+        asked_by: None,
     };
     let (starting, running) = (record(1, ExecState::Starting), record(2, ExecState::Running));
     world.store.insert_exec(starting.clone()).await.unwrap();

@@ -42,6 +42,28 @@ async fn two_creates_with_one_name_at_once_give_one_sandbox_and_one_refusal() {
     world.assert_nothing_left().await;
 }
 
+/// Whoever needs a sandbox of a name makes it, and uses the one that another caller made meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_is_told_that_a_name_is_taken_finds_the_sandbox_that_has_it() {
+    let world = World::new().await;
+    let (spec, twin): (_, SandboxRef) = (
+        SandboxSpec { name: Some("twin".parse().unwrap()), ..SandboxSpec::default() },
+        "twin".parse().unwrap(),
+    );
+    for _ in 0..10 {
+        let found =
+            join_all((0..16).map(
+                async |_| match world.engine.create_sandbox(&world.who, spec.clone()).await {
+                    Ok(view) => view.id,
+                    Err(_taken) => world.engine.sandbox(&world.who, &twin).await.unwrap().id,
+                },
+            ))
+            .await;
+        assert!(found.iter().all(|id| *id == found[0]), "{found:?}");
+        world.remove(&twin).await;
+    }
+}
+
 #[tokio::test]
 async fn the_same_request_sent_many_times_at_once_makes_one_sandbox() {
     let world = World::new().await;

@@ -3,8 +3,8 @@ use std::time::Duration;
 use engine::{Follow, SignalScope};
 use futures_util::{StreamExt, future::join_all};
 use sandbox::{
-    ByteSize, Capability, CellSpec, ErrorKind, EventKind, ExecOutcome, ExecSpec, ExecState, KillReason,
-    Language, MAX_RECORDED_CODE_BYTES, NotStarted, TerminalSize,
+    ByteSize, Capability, CellSpec, ErrorKind, EventKind, ExecOutcome, ExecSpec, ExecState, KeySpec,
+    KillReason, Language, MAX_RECORDED_CODE_BYTES, NotStarted, TerminalSize,
 };
 
 use super::support::{EntryKind, World, advice, assert_numbered, bytes, exit_entry, in_time, kinds, text};
@@ -35,6 +35,24 @@ async fn a_command_runs_and_everything_it_did_is_in_the_ledger() {
     let listed = world.engine.execs(&world.who, &which).await.unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!((listed[0].exit_code, &listed[0].id), (Some(3), &exec.id));
+}
+
+#[tokio::test]
+async fn an_exec_says_who_asked_for_it_and_the_next_daemon_does_too() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let key = KeySpec { label: Some("ana".to_owned()), ..KeySpec::default() };
+    let key = world.engine.create_key(&world.who, key).await.unwrap().secret;
+    let ana = world.engine.authenticate_key(&key).await.unwrap();
+    let spec = ExecSpec { request_id: Some("r-1".parse().unwrap()), ..ExecSpec::argv(["true"]) };
+    let exec = world.engine.exec(&ana, &which, spec.clone()).await.unwrap();
+    assert_eq!(exec.asked_by.as_deref(), Some("key ana"));
+    // The same request of another caller is still the first one's exec.
+    assert_eq!(world.engine.exec(&world.who, &which, spec).await.unwrap().asked_by, exec.asked_by);
+    world.wait(&which, &exec.id).await;
+    let world = world.crash().await;
+    let listed = world.engine.execs(&world.who, &which).await.unwrap();
+    assert_eq!(listed[0].asked_by.as_deref(), Some("key ana"));
 }
 
 #[tokio::test]

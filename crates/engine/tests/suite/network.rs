@@ -9,7 +9,7 @@ use super::{
     support::{World, advice},
 };
 
-fn policy(preset: Preset, rules: &[&str]) -> Policy {
+pub(crate) fn policy(preset: Preset, rules: &[&str]) -> Policy {
     Policy { preset, rules: rules.iter().map(|rule| rule.parse().unwrap()).collect() }
 }
 
@@ -18,11 +18,11 @@ pub(crate) fn reaching(preset: Preset, allow: &[&str]) -> SandboxSpec {
     SandboxSpec { network: NetworkSpec { allow, ..NetworkSpec::preset(preset) }, ..SandboxSpec::default() }
 }
 
-fn allow(rule: &str) -> NetworkChange {
+pub(crate) fn allow(rule: &str) -> NetworkChange {
     NetworkChange::Patch(NetworkPatch { allow: vec![rule.to_owned()], ..NetworkPatch::default() })
 }
 
-async fn holder(world: &World, network: Option<Policy>) -> Principal {
+pub(crate) async fn holder(world: &World, network: Option<Policy>) -> Principal {
     let spec = KeySpec { network, ..KeySpec::default() };
     let made = world.engine.create_key(&world.who, spec).await.unwrap();
     world.engine.authenticate_key(&made.secret).await.unwrap()

@@ -73,6 +73,48 @@ async fn a_published_port_survives_crashes_restarts_and_stops() {
     assert!(TcpStream::connect(at).await.is_err(), "a removed sandbox holds no port");
 }
 
+/// For each of two ports. Together they are more than the sockets that a guest hands out (256): further connections are
+/// streams through it.
+const MANY: usize = 140;
+
+/// Echoes at two ports, any number of clients at a time.
+const ECHO_BOTH: &str = "
+import socketserver, threading
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self):
+        while data := self.request.recv(65536): self.request.sendall(data)
+class Server(socketserver.ThreadingTCPServer):
+    request_queue_size, daemon_threads = 512, True
+servers = [Server(('127.0.0.1', port), Echo) for port in (8080, 8081)]
+threading.Thread(target=servers[0].serve_forever).start()
+print('ready', flush=True)
+servers[1].serve_forever()
+";
+
+#[tokio::test]
+async fn connections_beyond_the_sockets_that_a_guest_hands_out_are_served_too() {
+    let world = World::new().await;
+    let both = [PortSpec::published(0, 8080), PortSpec::published(0, 8081)];
+    let which: SandboxRef = world.create_from(publishing("web", &both)).await.id.into();
+    let server = ExecSpec::argv(["python3", "-c", ECHO_BOTH].map(str::to_owned));
+    let exec = world.engine.exec(&world.who, &which, server).await.unwrap();
+    world.printed(&which, &exec.id, "ready").await;
+    let mut all = Vec::new();
+    for port in ports(&world, &which).await {
+        for _ in 0..MANY {
+            all.push(in_time(TcpStream::connect(port.published.unwrap())).await.unwrap());
+        }
+    }
+    for (n, stream) in all.iter_mut().enumerate() {
+        stream.write_all(&n.to_be_bytes()).await.unwrap();
+        let mut heard = [0; size_of::<usize>()];
+        in_time(stream.read_exact(&mut heard)).await.unwrap();
+        assert_eq!(usize::from_be_bytes(heard), n);
+    }
+    drop(all);
+    assert!(echoes(published(&world, &which).await).await, "they ended, and others begin");
+}
+
 #[tokio::test]
 async fn a_taken_port_makes_no_sandbox_and_is_named() {
     let world = World::new().await;

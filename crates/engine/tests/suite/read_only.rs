@@ -8,15 +8,18 @@ use engine::{
 };
 use futures_util::{FutureExt, TryStreamExt, future::BoxFuture};
 use sandbox::{
-    ContextName, ErrorKind, ExecSpec, KeySpec, Language, Lifetime, PackageManager, PackageSpec, PortSpec,
-    Result, SandboxSpec, SandboxState, TerminalSize, VolumeSpec, network::Protocol,
+    ContextName, ErrorKind, ExecSpec, KeySpec, Language, Lifetime, NetworkRequestId, NetworkRequestSpec,
+    PackageManager, PackageSpec, PortSpec, Result, SandboxSpec, SandboxState, TerminalSize, VolumeSpec,
+    network::Protocol,
 };
 
 use super::support::{World, bytes};
 
 /// Methods that change nothing, or that are not a caller's request.
 const LOOKING: &[&str] = &[
+    "accept",
     "authenticate_key",
+    "authenticate_ssh_key",
     "calls",
     "close",
     "contexts",
@@ -25,9 +28,11 @@ const LOOKING: &[&str] = &[
     "events",
     "exec_entries",
     "exec_sandbox",
+    "exec_stream",
     "exec_view",
     "execs",
     "exposed_ports",
+    "fleet",
     "glob",
     "grep",
     "has_stdin",
@@ -37,17 +42,24 @@ const LOOKING: &[&str] = &[
     "is_idle",
     "languages",
     "list",
+    "live",
+    "metrics",
     "network",
     "network_denials",
+    "network_hosts",
     "network_log",
+    "network_request",
+    "network_requests",
     "next",
     "open",
     "open_all",
+    "open_sftp",
     "open_with_clock",
     "pack",
     "package_job",
     "package_jobs",
     "principal_ended",
+    "principal_named",
     "processes",
     "read_file",
     "read_link",
@@ -61,9 +73,16 @@ const LOOKING: &[&str] = &[
     "secret",
     "secrets",
     "settled",
+    // What it may see, it may show, and stop showing.
+    "revoke_share",
+    "share",
+    "shares",
     "shell",
+    "sign_in",
     "snapshot",
     "snapshots",
+    "ssh_key_removed",
+    "ssh_keys",
     "stat",
     "usage",
     "verify_snapshot",
@@ -98,6 +117,12 @@ fn attempts<'a>(
         world.engine,
         create_sandbox(who, SandboxSpec::default()),
         create_sandbox_with(who, SandboxSpec::default(), engine::Progress::none()),
+        create_and_exec(
+            who,
+            SandboxSpec::default().into(),
+            sandbox::ExecSpec::argv(["true"]).into(),
+            engine::Progress::none()
+        ),
         replace_sandbox(who, SandboxSpec::default(), which, None, engine::Progress::none()),
         start_sandbox(who, which),
         stop_sandbox(who, which, None),
@@ -107,9 +132,15 @@ fn attempts<'a>(
         remove_sandbox(who, which, Force::Yes),
         drain_sandbox(who, which, None),
         renew_sandbox(who, which, Lifetime::default()),
+        rename_sandbox(who, which, "other".parse().unwrap()),
+        change_limits(who, which, sandbox::Limits { pids: Some(64), ..Default::default() }),
         expose_port(who, which, &PORT),
         withdraw_port(who, which, 80),
         change_network(who, which, engine::NetworkChange::Replace(sandbox::NetworkSpec::default())),
+        request_network(who, which, network_request()),
+        grant_network_request(who, which, &request_id(), None),
+        confirm_network_request(who, which, &request_id()),
+        refuse_network_request(who, which, &request_id(), None),
         relabel_sandbox(who, which, [("kept".to_owned(), None)].into()),
         occupy_port(who, which, 80),
         may_connect(who, which),
@@ -131,10 +162,13 @@ fn attempts<'a>(
         chown(who, which, "/kept", Some(1), None, false),
         unpack(who, which, "/", false, bytes("")),
         connect(who, which, Target::Tcp(80)),
+        listen_inside(who, which, 80),
         install_packages(who, which, package_spec()),
         package_status(who, which, Some(PackageManager::Npm), "left-pad"),
         packages(who, which, None),
         pull_image(who, &alpine(), Default::default(), engine::Progress::none()),
+        push_image(who, "alpine", &alpine(), Default::default(), engine::Progress::none()),
+        check_registry_login(who, "registry.invalid", credentials(), false),
         load_images(who, std::io::empty(), Default::default()),
         import_image(who, std::io::empty(), Default::default(), Default::default(), alpine()),
         tag_image(who, "alpine", &alpine()),
@@ -169,6 +203,8 @@ fn attempts<'a>(
         create_key(who, KeySpec::default()),
         keys(who),
         revoke_key(who, "ci"),
+        add_ssh_key(who, "ci", "ssh-ed25519 AAAA"),
+        remove_ssh_key(who, "ssh-0000000000000"),
     )
 }
 
@@ -178,6 +214,10 @@ async fn not_made() -> Result<engine::Ensured> {
 
 fn alpine() -> engine::Reference {
     "alpine".parse().unwrap()
+}
+
+fn credentials() -> engine::Credentials {
+    engine::Credentials { username: "ana".to_owned(), password: "secret".to_owned() }
 }
 
 fn volume() -> VolumeRef {
@@ -195,6 +235,15 @@ fn secret_spec() -> engine::SecretSpec {
 
 fn volume_spec() -> VolumeSpec {
     serde_json::from_value(serde_json::json!({"name": "models"})).unwrap()
+}
+
+fn network_request() -> NetworkRequestSpec {
+    let (rules, reason) = (vec!["api.example".to_owned()], "a test".to_owned());
+    NetworkRequestSpec { rules, reason, ..NetworkRequestSpec::default() }
+}
+
+fn request_id() -> NetworkRequestId {
+    NetworkRequestId::from_random([1; 8])
 }
 
 fn context_name() -> ContextName {
@@ -217,9 +266,16 @@ fn methods_of_the_engine() -> BTreeSet<String> {
     let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
     let folders = [
         "build/mod.rs",
+        "feed/fleet.rs",
+        "feed/listen.rs",
+        "files/inside.rs",
+        "metrics/measure.rs",
         "network/mod.rs",
+        "network/requests.rs",
         "packages/mod.rs",
         "secrets/mod.rs",
+        "sessions/mod.rs",
+        "sessions/share.rs",
         "snapshots/mod.rs",
         "snapshots/diff.rs",
         "snapshots/fork.rs",

@@ -221,7 +221,7 @@ async fn a_snapshot_on_a_directory_of_the_host_is_for_those_who_may_use_that_and
     world.snapshot(&source, "base").await;
     let restored = world.restore("base", "again").await;
     let view = world.view(&restored).await;
-    let expected = RootfsPlan::Directory { path: root.path().to_owned(), identity: None };
+    let expected = RootfsPlan::Directory { path: root.path().to_owned(), identity: None, no_links: false };
     assert_eq!((view.plan.rootfs, view.plan.above.len()), (expected, 1));
     world.engine.fork_sandbox(&world.who, &restored, ForkSpec::default()).await.unwrap();
     // A key did not gain the right to name host paths.

@@ -264,6 +264,22 @@ async fn a_root_that_was_free_of_links_must_stay_so() {
     std::os::unix::fs::symlink("/etc", &root).unwrap();
     let refused = engine.start_sandbox(who, &which).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    // What was copied of it must be as careful.
+    std::fs::remove_file(&root).unwrap();
+    std::fs::rename(outside.path().join("aside"), &root).unwrap();
+    world.snapshot(&which, "base").await;
+    let forked = engine.fork_sandbox(who, &which, Default::default()).await.unwrap().remove(0).id;
+    let restored =
+        engine.restore_snapshot(who, &"base".parse().unwrap(), Default::default()).await.unwrap().id;
+    for copy in [forked, restored] {
+        engine.stop_sandbox(who, &(&copy).into(), None).await.unwrap();
+        std::fs::rename(&root, outside.path().join("aside")).unwrap();
+        std::os::unix::fs::symlink("/etc", &root).unwrap();
+        let refused = engine.start_sandbox(who, &(&copy).into()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+        std::fs::remove_file(&root).unwrap();
+        std::fs::rename(outside.path().join("aside"), &root).unwrap();
+    }
 }
 
 #[tokio::test]
