@@ -1,0 +1,6 @@
+mod access;
+mod commands;
+mod files;
+mod hostile;
+mod ports;
+mod support;
