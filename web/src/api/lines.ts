@@ -1,0 +1,22 @@
+import { request, type RequestOptions } from "./client";
+
+/** Longest line that is read. The daemon's own lines are far shorter. */
+const MAX_LINE_CHARACTERS = 32 * 1024 * 1024;
+
+/** Sends a request and yields each line of the answer as JSON while it arrives. */
+export async function* jsonLines<T>(method: string, address: string, options: RequestOptions): AsyncGenerator<T> {
+  const response = await request(method, address, { ...options, accept: "application/x-ndjson" });
+  if (!response.body) return;
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    rest += value;
+    if (rest.length > MAX_LINE_CHARACTERS) throw new Error("The daemon sent a line that is too long");
+    const lines = rest.split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) if (line.trim()) yield JSON.parse(line) as T;
+  }
+  if (rest.trim()) yield JSON.parse(rest) as T;
+}

@@ -1,0 +1,74 @@
+import { outputAddress } from "../../api/execs";
+import type { Exec } from "../../api/types";
+import { saveAnswer } from "../../lib/download";
+import { bytes } from "../../lib/format";
+import type { Told } from "../../lib/ledger";
+import { plainText } from "../../lib/plain";
+import { to } from "../../state/route";
+import { attempt } from "../../state/toasts";
+import { Button } from "../Button";
+import { Name } from "../Name";
+import { RichOutput } from "./RichOutput";
+
+/** Everything that an exec told: output, results, pictures, tables, its error and the files it made. */
+export function ExecOutput({ exec, told, isReading }: { exec: Exec; told: Told; isReading: boolean }) {
+  const isSilent = told.chunks.length === 0 && told.shown.length === 0 && !told.error;
+  return (
+    <div class="stack exec-output">
+      {told.isCut && (
+        <div class="row small faint">
+          The beginning of a long output is left out here.
+          <Button
+            small
+            onClick={() =>
+              void attempt("Not downloaded", () => saveAnswer(outputAddress(exec.sandbox, exec.id), `${exec.id}.log`))
+            }
+          >
+            Download all
+          </Button>
+        </div>
+      )}
+      {told.chunks.length > 0 && (
+        <pre class="output" tabIndex={0} aria-label="Output">
+          {told.chunks.map((chunk, index) => (
+            <span key={index} class={chunk.stream}>
+              {plainText(chunk.text)}
+            </span>
+          ))}
+        </pre>
+      )}
+      {told.shown.map((shown, index) => (
+        <RichOutput key={index} data={shown.data} />
+      ))}
+      {told.error && (
+        <pre class="output bad" tabIndex={0} aria-label="Error">
+          {plainText(told.error.traceback || `${told.error.name}: ${told.error.value}`)}
+        </pre>
+      )}
+      {told.warnings.map((warning, index) => (
+        <p key={index} class="small warn">
+          {plainText(warning)}
+        </p>
+      ))}
+      {told.files.length > 0 && (
+        <p class="row small">
+          <span class="faint">Files made:</span>
+          {told.files.map((file) => (
+            <a
+              key={file.path}
+              class="label-chip"
+              href={`${to("sandboxes", exec.sandbox, "files")}?path=${encodeURIComponent(file.path)}`}
+            >
+              <Name text={file.path} /> {bytes(file.size)}
+            </a>
+          ))}
+        </p>
+      )}
+      {isSilent && (
+        <p class="small faint">
+          {isReading && exec.state !== "done" ? "No output yet." : isReading ? "Reading…" : "No output."}
+        </p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,107 @@
+import { useState } from "preact/hooks";
+import type { Call } from "../api/types";
+import { Name } from "../components/Name";
+import { Empty, ErrorNotice } from "../components/Notice";
+import { SearchInput } from "../components/SearchInput";
+import { Segments } from "../components/Segments";
+import { VirtualRows } from "../components/VirtualRows";
+import { clockTime, dateTime, duration, plural } from "../lib/format";
+import { PHONE, useMedia, useTitle } from "../lib/hooks";
+import { plainLine } from "../lib/plain";
+import { useCalls } from "../lib/useCalls";
+
+const ROW_HEIGHT = 36;
+type Result = "all" | "done" | "refused";
+
+/** Every word must be found somewhere in the call. */
+function matches(call: Call, words: string[]): boolean {
+  const all = [call.action, call.who, call.sandbox, call.namespace, call.client, call.error, call.frontend, call.key];
+  const haystack = all.filter(Boolean).join("\n").toLowerCase();
+  return words.every((word) => haystack.includes(word));
+}
+
+/** Calls that changed something or were refused, newest first, as they happen. */
+export function Audit() {
+  useTitle("Audit");
+  const isPhone = useMedia(PHONE);
+  const { calls, error, isLoading, reload } = useCalls();
+  const [text, setText] = useState("");
+  const [result, setResult] = useState<Result>("all");
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const shown = calls
+    .filter((call) => (result === "all" || (result === "refused") === Boolean(call.error)) && matches(call, words))
+    .reverse();
+  return (
+    <div class="fill">
+      <header class="page-head">
+        <h1>Audit</h1>
+        <p class="about">Calls that changed something or were refused, by whom and how.</p>
+      </header>
+      <div class="list-bar">
+        <SearchInput label="Search caller, action or sandbox" value={text} onInput={setText} />
+        <Segments
+          label="Result"
+          value={result}
+          options={[
+            { value: "all", label: "All" },
+            { value: "done", label: "Done" },
+            { value: "refused", label: "Refused" },
+          ]}
+          onChange={setResult}
+        />
+        <span class="faint small audit-count">{plural(shown.length, "call")}</span>
+      </div>
+      {error !== null && <ErrorNotice error={error} retry={reload} />}
+      {shown.length === 0 ? (
+        !isLoading && <Empty title={calls.length ? "No call matches" : "No calls yet"} />
+      ) : (
+        <VirtualRows
+          label="Calls"
+          rows={shown}
+          rowHeight={ROW_HEIGHT}
+          keyOf={(call) => String(call.number)}
+          head={
+            <div role="rowgroup" class="list-head-group">
+              <div role="row" class="audit-grid list-head">
+                <span role="columnheader">Time</span>
+                <span role="columnheader">Who</span>
+                <span role="columnheader">Action</span>
+                <span role="columnheader">Sandbox</span>
+                <span role="columnheader" class="audit-client">
+                  Client
+                </span>
+                <span role="columnheader">Result</span>
+              </div>
+            </div>
+          }
+          render={(call) => <CallRow call={call} isPhone={isPhone} />}
+        />
+      )}
+    </div>
+  );
+}
+
+function CallRow({ call, isPhone }: { call: Call; isPhone: boolean }) {
+  return (
+    <div class="audit-grid list-row">
+      <span role="cell" class="number soft cut">
+        <time title={dateTime(call.at)}>{isPhone ? clockTime(call.at) : dateTime(call.at)}</time>
+      </span>
+      <span role="cell" class="cut">
+        <Name text={call.who ?? "–"} />
+      </span>
+      <span role="cell" class="cut mono">
+        <Name text={call.action} mono />
+      </span>
+      <span role="cell" class="cut">
+        {call.sandbox ? <Name text={call.sandbox} /> : <span class="faint">–</span>}
+      </span>
+      <span role="cell" class="cut faint audit-client" title={plainLine(call.client ?? "")}>
+        {call.frontend} {plainLine(call.client ?? "")}
+      </span>
+      <span role="cell" class={`cut ${call.error ? "bad" : "faint"}`} title={plainLine(call.error ?? "")}>
+        {call.error ? plainLine(call.error) : duration(call.durationMs)}
+      </span>
+    </div>
+  );
+}

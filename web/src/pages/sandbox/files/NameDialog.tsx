@@ -1,0 +1,42 @@
+import { useState } from "preact/hooks";
+import { Button } from "../../../components/Button";
+import { Dialog } from "../../../components/Dialog";
+import { Field } from "../../../components/Field";
+import { attempt } from "../../../state/toasts";
+
+type Props = {
+  title: string;
+  initial?: string;
+  onClose: () => void;
+  onName: (name: string) => Promise<unknown>;
+  onDone: (name: string) => void;
+};
+
+/** Asks for a name and does something with it. */
+export function NameDialog({ title, initial, onClose, onName, onDone }: Props) {
+  const [name, setName] = useState(initial ?? "");
+  const submit = async () => {
+    if (!name.trim()) return;
+    if (await attempt(title, () => onName(name.trim()))) {
+      onClose();
+      onDone(name.trim());
+    }
+  };
+  return (
+    <Dialog
+      title={title}
+      onClose={onClose}
+      onSubmit={() => void submit()}
+      foot={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button kind="primary" submit disabled={!name.trim()}>
+            Save
+          </Button>
+        </>
+      }
+    >
+      <Field label="Name" value={name} onInput={setName} autoFocus mono />
+    </Dialog>
+  );
+}

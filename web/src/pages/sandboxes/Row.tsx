@@ -1,0 +1,111 @@
+import type { Sandbox } from "../../api/types";
+import { Check } from "../../components/Check";
+import { Meter } from "../../components/Meter";
+import { Name } from "../../components/Name";
+import { Sparkline } from "../../components/Sparkline";
+import { Ago, Until } from "../../components/Time";
+import { bytes, percent } from "../../lib/format";
+import { plainLine } from "../../lib/plain";
+import { wallsWord } from "../../lib/walls";
+import { makerName } from "../../state/keys";
+import { to } from "../../state/route";
+import { canChange } from "../../state/session";
+import { networkRate, usage } from "../../state/usage";
+import { SandboxMenu } from "./SandboxMenu";
+
+type Props = { sandbox: Sandbox; isSelected: boolean; onSelect: () => void };
+
+/** Samples in the small line: one minute. */
+const SPARK_SAMPLES = 30;
+const MAX_LABELS = 3;
+
+export function Row({ sandbox, isSelected, onSelect }: Props) {
+  return (
+    <div class={`list-grid list-row ${isSelected ? "selected" : ""}`} role="presentation">
+      <div role="cell" class="cell-check">
+        {canChange.value && (
+          <Check label={`Select ${plainLine(sandbox.name)}`} hideLabel checked={isSelected} onChange={onSelect} />
+        )}
+      </div>
+      <div role="cell" class="cell-name">
+        <span class={`dot ${sandbox.state}`} title={sandbox.state} />
+        <span class="visually-hidden">{sandbox.state}</span>
+        <a href={to("sandboxes", sandbox.id)} class="cut strong">
+          <Name text={sandbox.name} />
+        </a>
+        <Labels labels={sandbox.labels} />
+      </div>
+      <div role="cell" class="cell-image cut">
+        <Name text={sandbox.image} />
+      </div>
+      <div role="cell" class="cell-walls soft">
+        <span class="cut">{sandbox.backend ?? "–"}</span>
+        <span class="cut faint small" title="What separates it from the host">
+          {wallsWord(sandbox)}
+        </span>
+      </div>
+      <UsageCells sandbox={sandbox} />
+      <div role="cell" class="cell-age soft">
+        <Ago at={sandbox.createdAt} />
+      </div>
+      <div role="cell" class="cell-expiry soft">
+        <Until at={sandbox.expiresAt} />
+      </div>
+      <div role="cell" class="cell-maker cut soft">
+        <Name text={makerName(sandbox.owner)} />
+      </div>
+      <div role="cell" class="cell-actions">
+        <SandboxMenu sandbox={sandbox} />
+      </div>
+    </div>
+  );
+}
+
+function Labels({ labels }: { labels: Record<string, string> }) {
+  const all = Object.entries(labels);
+  if (all.length === 0) return null;
+  return (
+    <span class="labels row-labels">
+      {all.slice(0, MAX_LABELS).map(([key, value]) => (
+        <span key={key} class="label-chip">
+          <Name text={value ? `${key}=${value}` : key} />
+        </span>
+      ))}
+      {all.length > MAX_LABELS && <span class="label-chip">+{all.length - MAX_LABELS}</span>}
+    </span>
+  );
+}
+
+/** Follows the samples alone, so that a sample does not draw the whole row anew. */
+function UsageCells({ sandbox }: { sandbox: Sandbox }) {
+  const isAlive = sandbox.state === "running" || sandbox.state === "paused";
+  const samples = isAlive ? usage.value.get(sandbox.id) : undefined;
+  const last = samples?.at(-1);
+  const rate = networkRate(samples);
+  return (
+    <>
+      <div role="cell" class="cell-cpu number">
+        <Sparkline values={(samples ?? []).slice(-SPARK_SAMPLES).map((sample) => sample.cpuPercent ?? 0)} least={20} />
+        <span>{percent(last?.cpuPercent)}</span>
+      </div>
+      <div role="cell" class="cell-memory number">
+        <span>{bytes(last?.memoryBytes)}</span>
+        <Meter value={last?.memoryBytes} limit={sandbox.limits.memory} />
+      </div>
+      <div role="cell" class="cell-disk number">
+        <span>{bytes(last?.diskBytes)}</span>
+        <Meter value={last?.diskBytes} limit={sandbox.limits.disk} />
+      </div>
+      <div role="cell" class="cell-network number soft">
+        {rate === null && "–"}
+        {rate !== null && rate.rx + rate.tx < 1 && <span class="faint">idle</span>}
+        {rate !== null && rate.rx + rate.tx >= 1 && (
+          <>
+            <span>↓ {bytes(rate.rx)}/s</span>
+            <span>↑ {bytes(rate.tx)}/s</span>
+          </>
+        )}
+      </div>
+    </>
+  );
+}

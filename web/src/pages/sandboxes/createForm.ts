@@ -1,0 +1,61 @@
+import type { BackendKind, Preset, SandboxSpec } from "../../api/types";
+import { readLines, readPairs } from "../../lib/pairs";
+import { readSize } from "../../lib/sizes";
+
+export type Form = Record<
+  | "name"
+  | "image"
+  | "memory"
+  | "cpus"
+  | "disk"
+  | "ttlMs"
+  | "preset"
+  | "allow"
+  | "backend"
+  | "ports"
+  | "volume"
+  | "labels"
+  | "env",
+  string
+>;
+
+export const EMPTY_FORM: Form = {
+  name: "",
+  image: "host",
+  memory: "",
+  cpus: "",
+  disk: "",
+  ttlMs: "",
+  preset: "packages",
+  allow: "",
+  backend: "",
+  ports: "",
+  volume: "",
+  labels: "",
+  env: "",
+};
+
+/** The request that a form stands for, or what is wrong with it. */
+export function specOf(form: Form): SandboxSpec | string {
+  const memory = form.memory ? readSize(form.memory) : undefined;
+  if (memory === null) return `Memory "${form.memory}" is not a size. Write it like 512m or 2g.`;
+  const disk = form.disk ? readSize(form.disk) : undefined;
+  if (disk === null) return `Disk "${form.disk}" is not a size. Write it like 10g.`;
+  const cpus = form.cpus ? Number(form.cpus) : undefined;
+  if (cpus !== undefined && !(cpus > 0)) return `CPUs "${form.cpus}" is not a number above 0.`;
+  const ports = readLines(form.ports).map(Number);
+  if (ports.some((port) => !Number.isInteger(port) || port < 1 || port > 65535))
+    return "Ports are numbers from 1 to 65535.";
+  return {
+    ...(form.name.trim() && { name: form.name.trim() }),
+    image: form.image.trim() || "host",
+    ...(form.backend && { backend: form.backend as BackendKind }),
+    limits: { ...(memory && { memory }), ...(disk && { disk }), ...(cpus && { cpus }) },
+    lifetime: { ...(form.ttlMs && { ttlMs: Number(form.ttlMs) }) },
+    network: { preset: form.preset as Preset, allow: readLines(form.allow) },
+    labels: readPairs(form.labels),
+    env: readPairs(form.env),
+    ports: ports.map((inside) => ({ inside, public: false })),
+    mounts: form.volume ? [{ kind: "named", name: form.volume, guestPath: `/mnt/${form.volume}` }] : [],
+  };
+}
