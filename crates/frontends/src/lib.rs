@@ -4,13 +4,18 @@
 
 mod builds;
 pub mod code;
+mod denials;
 pub mod dialects;
 pub mod hostfs;
 pub mod http;
 pub mod images;
 pub mod links;
 pub mod mcp;
+pub mod metrics;
 mod output;
 mod pipe;
 pub mod ports;
 pub mod rest;
+mod terminal;
+mod trace;
+pub mod web;

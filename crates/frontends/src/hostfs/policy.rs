@@ -42,7 +42,7 @@ impl HostPolicy {
     /// The policy's name and its paths, for those alone who may touch the host.
     pub(crate) fn told_to(&self, who: &Principal) -> (&'static str, &[HostRoot]) {
         match (&who.scope, self.unrestricted) {
-            (Scope::One(_) | Scope::Sandbox { .. }, _) => ("none", &[]),
+            (Scope::One(_) | Scope::Sandbox { .. } | Scope::Maker { .. }, _) => ("none", &[]),
             (Scope::All, true) => ("unrestricted", &self.roots),
             (Scope::All, false) => ("allowlist", &self.roots),
         }

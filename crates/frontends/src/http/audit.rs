@@ -23,6 +23,11 @@ use crate::links;
 /// Where MCP is spoken: tools write down their own calls. What is elsewhere is REST, our own or a dialect's.
 const MCP_PATHS: [&str; 3] = ["/mcp", "/sse", "/messages"];
 
+/// The front end that a path belongs to.
+pub(super) fn frontend(path: &str) -> Frontend {
+    if is_mcp(path) { Frontend::Mcp } else { Frontend::Rest }
+}
+
 fn is_mcp(path: &str) -> bool {
     let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
     MCP_PATHS.iter().any(|known| path.strip_prefix(known).is_some_and(below))
@@ -99,7 +104,7 @@ pub(super) async fn audit(State(engine): State<Engine>, mut request: Request, ne
 }
 
 async fn describe(request: &mut Request) -> CallRecord {
-    let is_mcp = is_mcp(request.uri().path());
+    let frontend = frontend(request.uri().path());
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let shown = route.as_deref().unwrap_or_else(|| links::shown_path(request.uri().path()));
     let action = format!("{} {}", request.method(), shown);
@@ -109,7 +114,7 @@ async fn describe(request: &mut Request) -> CallRecord {
     });
     let client = request.headers().get(USER_AGENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     CallRecord {
-        frontend: if is_mcp { Frontend::Mcp } else { Frontend::Rest },
+        frontend,
         action,
         sandbox,
         namespace: named_namespace(request),
@@ -175,7 +180,7 @@ async fn record(engine: &Engine, asker: &Asker, mut call: CallRecord, began: Ins
     }
 }
 
-fn outcome(response: &Response) -> Result<(), String> {
+pub(super) fn outcome(response: &Response) -> Result<(), String> {
     let status = response.status();
     match response.extensions().get::<Failure>() {
         Some(Failure(failure)) => Err(failure.kind().as_str().to_owned()),

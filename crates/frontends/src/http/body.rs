@@ -9,7 +9,7 @@ use axum::{
 };
 use bytes::Bytes;
 use engine::ByteStream;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::BoxFuture};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use sandbox::{Error, ErrorKind};
 use serde::de::DeserializeOwned;
@@ -112,17 +112,23 @@ fn whole_numbers(json: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(short)
 }
 
-async fn read_bounded(body: Body, max: usize) -> Result<Bytes, ApiError> {
-    match Limited::new(body, max).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("the body has more than {max} bytes");
-            Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Write large data to a file in the sandbox instead.")
-                .into())
+/// In a box: every handler with a body waits for it.
+fn read_bounded(body: Body, max: usize) -> BoxFuture<'static, Result<Bytes, ApiError>> {
+    let reading = async move {
+        match Limited::new(body, max).collect().await {
+            Ok(collected) => Ok(collected.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => {
+                let message = format!("the body has more than {max} bytes");
+                Err(Error::new(ErrorKind::LimitReached, message)
+                    .with_hint("Write large data to a file in the sandbox instead.")
+                    .into())
+            }
+            Err(error) => {
+                Err(Error::new(ErrorKind::Cancelled, "the body ended early").with_source(error).into())
+            }
         }
-        Err(error) => Err(Error::new(ErrorKind::Cancelled, "the body ended early").with_source(error).into()),
-    }
+    };
+    Box::pin(reading)
 }
 
 /// A body of any length, on its way to the engine.

@@ -160,6 +160,9 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
             "Send the header Authorization: Bearer <key> with the whole key; `warren key create` creates one."
                 .to_owned()
         }
+        Next::SignIn => {
+            "Sign in with a key, or open the address that `warren dashboard` prints; each is good once.".to_owned()
+        }
         Next::Diagnose => {
             "`warren doctor` on the daemon's machine shows what is missing and how to fix it.".to_owned()
         }

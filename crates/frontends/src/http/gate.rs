@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use axum::{
+    body::Body,
     extract::{Request, State},
     http::{
-        Method,
+        Method, StatusCode,
         header::{AUTHORIZATION, HOST, PROXY_AUTHORIZATION},
         request::Parts,
     },
@@ -25,6 +26,7 @@ use super::{
     key_auth::{KEY_HEADER, OPENSANDBOX_KEY_HEADER, QueryKey, has_key_header, shows_key, without_key},
     limits::{Limits, StreamLease, key_ended},
     listen::Activity,
+    session_auth::{self, SessionAuth},
     theirs,
 };
 use crate::{
@@ -35,18 +37,31 @@ use crate::{
 /// Answered on TCP to those who have no key too: load balancers, and people who look what is there.
 const OPEN_PATHS: &[&str] = &[
     "/",
+    "/favicon.svg",
     "/v1/health",
+    SESSION_PATH,
     "/api/v1/health",
     "/opensandbox/v1/health",
     "/opensandbox/v1/version",
     "/opensandbox/v1/openapi.json",
 ];
 
+/// Files of the dashboard's page, which a browser loads before anyone signed in.
+const OPEN_BELOW: &str = "/assets/";
+/// Where one signs in, and asks whether one is.
+const SESSION_PATH: &str = "/v1/session";
+
+/// An answer's extension: who has just signed in.
+#[derive(Debug, Clone)]
+pub(crate) struct SignedIn(pub(crate) Principal);
+
 /// What stands between one listener and the routes.
 #[derive(Debug, Clone)]
 pub struct Gate {
     engine: Engine,
     auth: Arc<dyn Authenticate>,
+    /// The same without sessions of the dashboard, which count on the daemon's own names only.
+    port_auth: Arc<dyn Authenticate>,
     network: Option<Arc<Network>>,
     /// To servers inside that have host names of their own.
     proxy: Option<Proxy>,
@@ -64,13 +79,16 @@ struct Network {
 impl Gate {
     /// For the Unix socket: whoever gets in owns the daemon, so there is nothing to hold back.
     pub fn unix(engine: Engine, auth: Arc<dyn Authenticate>) -> Self {
-        Self { engine, auth, network: None, proxy: None, dialect: "" }
+        let port_auth = Arc::clone(&auth);
+        Self { engine, auth, port_auth, network: None, proxy: None, dialect: "" }
     }
 
-    /// For TCP.
+    /// For TCP. Sessions of the dashboard count beside what `auth` takes.
     pub fn tcp(engine: Engine, auth: Arc<dyn Authenticate>, hosts: Hosts, limits: Arc<Limits>) -> Self {
+        let port_auth = Arc::clone(&auth);
+        let auth = Arc::new(SessionAuth { engine: engine.clone(), hosts: hosts.clone(), others: auth });
         let network = Some(Arc::new(Network { hosts, limits }));
-        Self { engine, auth, network, proxy: None, dialect: "" }
+        Self { engine, auth, port_auth, network, proxy: None, dialect: "" }
     }
 
     /// Also serves host names of ports. `stop` ends what is open; `activity` counts streams that outlive their request.
@@ -84,8 +102,9 @@ impl Gate {
         self.proxy.as_ref()
     }
 
-    pub(super) async fn authenticate(&self, request: &Parts) -> sandbox::Result<Principal> {
-        self.auth.authenticate(request).await
+    /// Who asks for a port by its own host name.
+    pub(super) async fn visitor(&self, request: &Parts) -> sandbox::Result<Principal> {
+        self.port_auth.authenticate(request).await
     }
 
     pub(super) fn count_failure(&self, peer: Option<Peer>) -> Result<(), Refusal> {
@@ -204,7 +223,22 @@ fn opens_port(target: &LinkTarget, asked: u16) -> bool {
 }
 
 fn is_open(request: &Parts) -> bool {
-    matches!(request.method, Method::GET | Method::HEAD) && OPEN_PATHS.contains(&request.uri.path())
+    let path = request.uri.path();
+    matches!(request.method, Method::GET | Method::HEAD)
+        && (OPEN_PATHS.contains(&path) || path.starts_with(OPEN_BELOW))
+}
+
+/// Signs in: the body says who asks. Wrong keys in it count as everywhere.
+async fn sign_in(gate: &Gate, parts: Parts, body: Body, next: Next) -> Result<Response, Refusal> {
+    let (peer, asker) = (parts.extensions.get::<Peer>().copied(), parts.extensions.get::<Asker>().cloned());
+    let response = next.run(Request::from_parts(parts, body)).await;
+    if let (Some(asker), Some(SignedIn(who))) = (asker, response.extensions().get()) {
+        asker.tell(who);
+    }
+    if response.status() == StatusCode::UNAUTHORIZED {
+        gate.count_failure(peer)?;
+    }
+    Ok(response)
 }
 
 /// The order in which a request is looked at: cheap and harmless first, nothing of it before the answer to who asks.
@@ -224,6 +258,14 @@ pub(super) async fn pass(
         tracing::debug!("refused: {error}");
         return Err(error.into());
     }
+    let base = gate.hosts().and_then(|hosts| base_of(hosts, &parts));
+    if let Some(base) = base {
+        parts.extensions.insert(base);
+    }
+    let is_session = parts.uri.path() == SESSION_PATH;
+    if gate.network.is_some() && is_session && parts.method == Method::POST {
+        return sign_in(&gate, parts, body, next).await;
+    }
     let link = gate.link(&parts)?;
     // Whoever may do everything inside has the places of its maker, and not the few of a link that is passed on.
     let is_link = link.as_ref().is_some_and(|link| link.target != LinkTarget::Inside);
@@ -236,6 +278,10 @@ pub(super) async fn pass(
         None => gate.who(&parts).await?,
     };
     let Some(who) = who else {
+        // A page asks this each time that it is opened: nothing was refused.
+        if let Some(asker) = parts.extensions.get::<Asker>().filter(|_| is_session) {
+            asker.ignore();
+        }
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
     if let Some(asker) = parts.extensions.get::<Asker>() {
@@ -251,13 +297,13 @@ pub(super) async fn pass(
     parts.headers.remove(KEY_HEADER);
     parts.headers.remove(OPENSANDBOX_KEY_HEADER);
     parts.headers.remove(inside::HEADER);
+    session_auth::remove(&mut parts.headers);
     parts.extensions.insert(who.clone());
-    if let Some(base) = gate.hosts().and_then(|hosts| base_of(hosts, &parts)) {
-        parts.extensions.insert(base);
-    }
     let lease = gate.admit(&mut parts, &who, is_link)?;
     let method = parts.method.clone();
     let response = tokio::select! {
+        // Whoever signs out is still answered.
+        biased;
         response = next.run(Request::from_parts(parts, body)) => response,
         // What takes long must not outlast the right to ask for it.
         () = lease.ended() => return Err(key_ended().into()),

@@ -15,7 +15,7 @@ use axum::http::{
 };
 use sandbox::{Error, ErrorKind, Result};
 
-use super::listen::LocalAddress;
+use super::{listen::LocalAddress, session_auth::is_upgrade};
 use crate::{
     links,
     ports::{PortDomain, PortHost},
@@ -183,6 +183,21 @@ impl Hosts {
         host.zip(origin).is_some_and(|(host, origin)| origin.is_of(&host))
     }
 
+    /// Whether the request can have come from a page that the asked host itself served: what a session, which a browser
+    /// carries around, is good for. Programs send neither header; a WebSocket has no other protection, so there the
+    /// origin must be told.
+    pub(super) fn is_own_page(&self, request: &Parts) -> bool {
+        let headers = &request.headers;
+        let host = single(headers, &HOST).ok().flatten().and_then(Authority::parse);
+        let is_same_site = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
+        let is_same_origin = match single(headers, &ORIGIN) {
+            Ok(Some(text)) => host.is_some_and(|host| self.is_same_origin(text, &host)),
+            Ok(None) => !is_upgrade(request),
+            Err(_several) => false,
+        };
+        is_same_site && is_same_origin
+    }
+
     /// Refuses a request that a hostile page could have sent.
     pub(super) fn check(&self, request: &Parts) -> Result<()> {
         let local = request.extensions.get::<LocalAddress>().map(|local| local.0.ip().to_canonical());
@@ -232,10 +247,13 @@ impl Hosts {
     }
 
     fn takes_origin(&self, text: &str, host: &Authority) -> bool {
-        let Some(origin) = Origin::parse(text) else { return false };
+        self.is_same_origin(text, host) || Origin::parse(text).is_some_and(|origin| self.allows(&origin))
+    }
+
+    fn is_same_origin(&self, text: &str, host: &Authority) -> bool {
         // In front of a plain listener there may be a proxy that speaks TLS.
-        let is_same = (origin.is_https || !self.is_tls) && origin.is_of(host);
-        is_same || self.allows(&origin)
+        let fits = |origin: Origin| (origin.is_https || !self.is_tls) && origin.is_of(host);
+        Origin::parse(text).is_some_and(fits)
     }
 
     fn allows(&self, origin: &Origin) -> bool {

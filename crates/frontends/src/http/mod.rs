@@ -2,7 +2,7 @@
 //! failures.
 //!
 //! A front end brings a router with its routes. [`app`] puts them behind the same layers, so that no front end can
-//! forget one: [`request`] (id, log, failures), [`audit`], then [`gate`] (Host and Origin, who asks, rate, streams).
+//! forget one: [`request`] (id, log, failures), [`meter`], [`audit`], then [`gate`] (Host and Origin, who asks, rate, streams).
 
 mod audit;
 mod auth;
@@ -18,13 +18,15 @@ mod inside;
 mod key_auth;
 mod limits;
 mod listen;
+mod meter;
 mod opensandbox_errors;
+mod parts;
 mod passing;
 mod port_hosts;
 mod request;
+mod session_auth;
 mod socket_auth;
 mod theirs;
-mod welcome;
 
 use axum::{
     http::{Request, StatusCode},
@@ -40,11 +42,14 @@ pub(crate) use self::{
     body::{JsonBody, JsonList, MAX_JSON_BYTES, OptionalJson, byte_stream},
     error::{ApiError, ApiResult, Refusal, body as error_body, chain, hint as error_hint, http_status},
     foreign::numbered,
+    gate::SignedIn,
     inside::HEADER as INSIDE_HEADER,
     key_auth::QueryKey,
     limits::{StreamLease, StreamPlace},
     listen::{ActivityGuard, stream_of},
+    parts::{caller, path_parameters},
     request::HttpRequestId,
+    session_auth::{SESSION_COOKIES, is_page_secure, remove_proof, set_cookie},
     theirs::OPENSANDBOX,
 };
 pub use self::{
@@ -68,14 +73,13 @@ pub use axum::body::Body;
 /// The routes of all front ends (`rest::router(..)`, merged with others) as one service. Requests reach them with their
 /// [`Peer`] and the `engine::Principal` who asks as extensions.
 pub fn app(routes: Router, gate: Gate) -> Router {
-    let is_on_network = gate.hosts().is_some();
-    let routes = if is_on_network { routes.merge(welcome::routes()) } else { routes };
     let app = routes
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn_with_state(gate.clone(), gate::pass))
         .layer(middleware::from_fn_with_state(gate.engine().clone(), audit::audit))
         .layer(middleware::from_fn_with_state(gate.clone(), port_hosts::answer))
+        .layer(middleware::from_fn_with_state(gate.engine().clone(), meter::measure))
         .layer(middleware::from_fn(request::frame));
     let front = gate.clone();
     let app = match gate.hosts().is_some_and(|hosts| !hosts.allowed_origins.is_empty()) {

@@ -149,7 +149,7 @@ async fn opened(gate: &Gate, host: &PortHost, token: &str, parts: &Parts) -> Res
 
 async fn by_key(gate: &Gate, host: &PortHost, parts: &Parts) -> Result<Option<Visitor>, Refusal> {
     let is_shown = shows_key(&parts.headers, &parts.uri);
-    match gate.authenticate(parts).await {
+    match gate.visitor(parts).await {
         Ok(who) => {
             Ok(Some(Visitor { who, sandbox: host.sandbox.clone(), is_ambient: !is_shown, is_link: false }))
         }

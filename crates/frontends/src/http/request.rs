@@ -10,7 +10,7 @@ use std::{
 };
 
 use axum::{
-    extract::Request,
+    extract::{MatchedPath, Request},
     http::{
         HeaderMap, HeaderValue,
         header::{ALLOW, SERVER},
@@ -19,12 +19,16 @@ use axum::{
     response::Response,
 };
 use sandbox::ErrorKind;
+use tracing::Instrument as _;
 
 use super::{
     error::{self, Failure, RetryAfter},
     foreign::ErrorForm,
 };
-use crate::links;
+use crate::{
+    links,
+    trace::{self, RequestSpan},
+};
 
 /// Accepted from a caller and sent with every answer.
 pub const REQUEST_ID_HEADER: &str = "x-request-id";
@@ -66,12 +70,18 @@ pub(super) async fn frame(mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), links::shown_path(request.uri().path()).to_owned());
     let (began, form) = (Instant::now(), ErrorForm::of(&path, request.headers()));
     request.extensions_mut().insert(id.clone());
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let span = trace::of_request(&id.0, &method, route, request.headers());
+    request.extensions_mut().insert(RequestSpan(span.clone()));
 
-    let mut response = next.run(request).await;
+    let mut response = next.run(request).instrument(span.clone()).await;
+
+    span.record("http.response.status_code", response.status().as_u16());
 
     let mut headers = std::mem::take(response.headers_mut());
     if let Some(Failure(failure)) = response.extensions_mut().remove::<Failure>() {
-        log_failure(&failure, &id, method.as_str(), &path);
+        span.in_scope(|| log_failure(&failure, &id, method.as_str(), &path));
+        span.record("error", failure.kind().as_str());
         let retry_after = response.extensions_mut().remove::<RetryAfter>();
         let allow = headers.remove(ALLOW);
         response = error::render(response.status(), &failure, form, retry_after, &id.0);

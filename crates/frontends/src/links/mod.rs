@@ -141,6 +141,11 @@ impl AskersLinks {
         Ok(base.split_once("://").map_or(base, |(_, host)| host))
     }
 
+    /// The address of the dashboard, with what its page is told after the `#`: no server and no log sees that.
+    pub(crate) fn page(&self, told: &str) -> Result<String> {
+        Ok(format!("{}/#{told}", self.base()?))
+    }
+
     /// Those to what is in one sandbox.
     pub(crate) fn to(self, sandbox: &SandboxId) -> SandboxLinks {
         SandboxLinks { links: self, sandbox: sandbox.clone() }

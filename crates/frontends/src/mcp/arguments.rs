@@ -6,6 +6,7 @@ use serde_json::{Number, Value, json};
 use super::{
     aliases::{self, Conflict, plain},
     envelope::Failure,
+    located::{self, Misfit},
     schema::JsonObject,
 };
 
@@ -36,7 +37,7 @@ pub(crate) fn parse<A: DeserializeOwned>(
     names: Names,
 ) -> Result<A, Failure> {
     let value = checked(tool, schema, arguments, names)?;
-    serde_path_to_error::deserialize(&value).map_err(|error| unreadable(tool, &error))
+    located::read(&value).map_err(|misfit| unreadable(tool, misfit))
 }
 
 fn checked(
@@ -65,9 +66,11 @@ fn conflicting(Conflict { at, names: [alias, name] }: Conflict) -> Problem {
     }
 }
 
-fn unreadable(tool: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> Failure {
-    let problem = Problem { at: error.path().to_string(), text: error.inner().to_string(), nearest: None };
-    refusal(tool, vec![problem])
+fn unreadable(tool: &str, Misfit { mut at, text }: Misfit) -> Failure {
+    if at.is_empty() {
+        at.push('.');
+    }
+    refusal(tool, vec![Problem { at, text, nearest: None }])
 }
 
 /// What is wrong with a value, for tests that hold answers against their schemas.

@@ -34,6 +34,7 @@ pub(crate) struct Call {
     /// The caller does not want the answer any more: end what was begun.
     pub(crate) cancelled: CancellationToken,
     pub(crate) progress: Progress,
+    pub(crate) person: Person,
 }
 
 impl Call {
@@ -50,6 +51,7 @@ impl Call {
             session: Session::stateless(),
             cancelled: CancellationToken::new(),
             progress: Progress::default(),
+            person: Person::default(),
         }
     }
 
@@ -60,7 +62,7 @@ impl Call {
     /// Who ends what this call began. A key that was revoked can do nothing any more, but what it left running must
     /// end.
     pub(crate) fn ender(&self) -> Principal {
-        Principal { key: None, ..self.who.clone() }
+        Principal { key: None, session: None, ..self.who.clone() }
     }
 
     /// Links for the caller's browser.
@@ -193,5 +195,37 @@ impl Progress {
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Progress").field("is_wanted", &self.is_wanted()).finish()
+    }
+}
+
+/// The person at the caller's client, who can be asked where the client can show a question.
+#[derive(Clone, Default)]
+pub(crate) struct Person {
+    ask: Option<Arc<dyn Fn(String) -> BoxFuture<'static, Consent> + Send + Sync>>,
+}
+
+/// What a person answers to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Consent {
+    Given,
+    Refused,
+    /// The question was closed, or nobody was there.
+    Unanswered,
+}
+
+impl Person {
+    pub(crate) fn new(ask: impl Fn(String) -> BoxFuture<'static, Consent> + Send + Sync + 'static) -> Self {
+        Self { ask: Some(Arc::new(ask)) }
+    }
+
+    /// Asks, and waits for the answer; `None` where nobody can be asked.
+    pub(crate) async fn consents(&self, question: String) -> Option<Consent> {
+        Some(self.ask.as_ref()?(question).await)
+    }
+}
+
+impl fmt::Debug for Person {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Person").field("can_be_asked", &self.ask.is_some()).finish()
     }
 }

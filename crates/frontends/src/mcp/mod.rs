@@ -30,6 +30,7 @@ mod complete;
 mod envelope;
 mod foreign;
 mod instructions;
+mod located;
 mod next_call;
 mod octets;
 mod prompts;

@@ -16,8 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Mcp, Settings, arguments,
-    call::{Call, Progress, Session},
+    call::{Call, Person, Progress, Session},
+    envelope::Envelope,
     surface::Surface,
+    tools,
 };
 
 /// A test that waits longer than this has found a bug.
@@ -27,6 +29,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) fn native() -> &'static Arc<Surface> {
     static NATIVE: LazyLock<Arc<Surface>> = LazyLock::new(|| Arc::new(Surface::native()));
     &NATIVE
+}
+
+/// Our tools as another system lists them: those that it has.
+pub(crate) fn theirs() -> Surface {
+    let facts: Vec<Value> =
+        serde_json::from_str(include_str!("../../tests/data/microsandbox-mcp-tools.json")).unwrap();
+    let names: Vec<_> = facts.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    let tools = tools::all().into_iter().filter(|tool| names.contains(&tool.name)).collect();
+    Surface::new(native().manner, Box::new(Envelope), tools)
 }
 
 /// One client of one daemon.
@@ -104,6 +115,7 @@ impl Client {
             session: Session::kept(),
             cancelled: CancellationToken::new(),
             progress: Progress::default(),
+            person: Person::default(),
         };
         Self { call, backend, home }
     }

@@ -79,7 +79,7 @@ impl Toolset {
             Self::Images => "images: pull, list, inspect, load, save, import, tag, remove, prune",
             Self::Snapshots => "snapshots: create, restore, fork, changes, archives",
             Self::Network => "ports inside sandboxes",
-            Self::Ssh => "SSH and SFTP (not in this version)",
+            Self::Ssh => "commands and files as an SSH client has them, by user",
             Self::Runtime => "what this host can do",
         }
     }

@@ -89,7 +89,7 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::VolumeQuota => {
             "A directory takes quotaMib, such as 1024; a disk (kind: disk) takes sizeMib instead."
         }
-        Next::MakeKey => "Ask the daemon's operator for a key.",
+        Next::MakeKey | Next::SignIn => "Ask the daemon's operator for a key.",
         Next::UseBackend(BackendKind::Namespace) => "Set backend to \"namespace\", or omit it.",
         Next::UseBackend(_) => "Set backend to another value, or omit it.",
         Next::Diagnose | Next::Recover | Next::Listen => "Only the daemon's operator can fix this.",
@@ -110,9 +110,13 @@ fn list(what: Thing) -> &'static str {
         Thing::Port => "Call sandbox_ports to see what listens in the sandbox.",
         Thing::Secret => "Call sandbox_secrets to see all secrets.",
         Thing::File => "Call sandbox_fs_list on the parent directory to see what exists.",
-        Thing::Key | Thing::HostPath | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => {
-            "Check the name."
-        }
+        Thing::Key
+        | Thing::SshKey
+        | Thing::HostPath
+        | Thing::Patch
+        | Thing::Archive
+        | Thing::Route
+        | Thing::Backend => "Check the name.",
     }
 }
 

@@ -15,6 +15,8 @@ use axum::http::{
     },
 };
 
+use crate::http::{SESSION_COOKIES, remove_proof};
+
 /// Carries a signed token of ours, for programs.
 pub(crate) const TOKEN_HEADER: &str = "x-warren-token";
 /// The same in a query, for the first visit of a browser.
@@ -22,6 +24,11 @@ pub(crate) const TOKEN_PARAMETER: &str = "warren_token";
 /// The same in a cookie, for every later visit; with the prefix where the connection is secure, so that no
 /// neighbouring host can set it.
 pub(crate) const TOKEN_COOKIES: [&str; 2] = ["warren_port", "__Host-warren_port"];
+
+/// Names of cookies that are ours alone, whoever sets them.
+fn own_cookies() -> impl Iterator<Item = &'static str> {
+    TOKEN_COOKIES.into_iter().chain(SESSION_COOKIES)
+}
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -114,6 +121,7 @@ pub(super) fn inward(headers: &mut HeaderMap, way: &Way<'_>, upgrade: Option<&He
         }
     }
     drop_own_cookies(headers, way);
+    remove_proof(headers);
     let mut set = |name: &'static str, value: Option<HeaderValue>| {
         headers.extend(value.map(|value| (HeaderName::from_static(name), value)));
     };
@@ -220,7 +228,7 @@ fn drop_own_cookies(headers: &mut HeaderMap, way: &Way<'_>) {
     }
     let is_ours = |piece: &[u8]| {
         let name = piece.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
-        TOKEN_COOKIES.iter().any(|own| own.as_bytes() == name)
+        own_cookies().any(|own| own.as_bytes() == name)
     };
     let kept: Vec<_> = headers
         .get_all(COOKIE)
@@ -249,7 +257,7 @@ fn hold_cookies_to_their_host(headers: &mut HeaderMap) {
             };
             let pieces: Vec<_> = value.as_bytes().split(|byte| *byte == b';').collect();
             let is_ours =
-                pieces.first().is_some_and(|first| TOKEN_COOKIES.iter().any(|own| is_attribute(first, own)));
+                pieces.first().is_some_and(|first| own_cookies().any(|own| is_attribute(first, own)));
             let kept: Vec<_> = pieces.into_iter().filter(|piece| !is_attribute(piece, "domain")).collect();
             HeaderValue::from_bytes(&kept.join(&b';')).ok().filter(|_| !is_ours)
         })
@@ -315,8 +323,11 @@ mod tests {
             ("x-forwarded-port", "1"),
             ("forwarded", "for=198.51.100.1"),
             ("x-real-ip", "198.51.100.1"),
-            ("cookie", "a=1; warren_port=t; b=2"),
+            ("cookie", "a=1; warren_port=t; warren_session=t; b=2"),
             ("cookie", "__Host-warren_port=t"),
+            ("cookie", "__Host-warren_session=t"),
+            ("x-warren-dashboard", "t"),
+            ("sec-websocket-protocol", "chat, warren.proof.t"),
             ("accept", "*/*"),
         ]);
         inward(&mut headers, &Way { peer: Some([192, 0, 2, 1].into()), ..OWN_HOST }, None);
@@ -326,6 +337,7 @@ mod tests {
                 "accept: */*",
                 "cookie: a=1; b=2",
                 "host: 8000-lab.localhost:5555",
+                "sec-websocket-protocol: chat",
                 "x-forwarded-for: 192.0.2.1",
                 "x-forwarded-host: 8000-lab.localhost:5555",
                 "x-forwarded-proto: https",

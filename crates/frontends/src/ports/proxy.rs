@@ -86,6 +86,9 @@ impl Proxy {
                 .with_hint("Open a byte stream with POST /v1/sandboxes/{sandbox}/connect.")
                 .into());
         }
+        if who.session.is_some() && !prefix.is_empty() {
+            return Err(below_our_origin().into());
+        }
         let lease = request.extensions().get::<StreamLease>().cloned();
         let base = request.extensions().get::<BaseUrl>();
         let is_tls = base.is_some_and(BaseUrl::is_tls);
@@ -198,6 +201,13 @@ impl Proxy {
             }
         }
     }
+}
+
+/// Servers inside are hostile, and below a path they answer in our own origin: a browser that is signed in to the
+/// dashboard has no business there.
+fn below_our_origin() -> Error {
+    Error::new(ErrorKind::Denied, "a session of the dashboard opens no port below a path")
+        .with_hint("Open the port by its own address, which POST /v1/sandboxes/{sandbox}/ports tells.")
 }
 
 /// Where a request goes, and for whom.

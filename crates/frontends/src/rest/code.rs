@@ -13,7 +13,7 @@ use futures_util::{
     StreamExt,
     stream::{self as streams, BoxStream},
 };
-use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, RequestId, Result};
+use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, Language, RequestId, Result};
 use utoipa_axum::router::OpenApiRouter;
 
 use super::{
@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     code::{self, Budget, Cell, CellEvent, Collected, Form, OutputKind, PictureCaps, language, surroundings},
+    denials,
     http::{ApiResult, HttpRequestId, Refusal},
     links::BaseUrl,
 };
@@ -76,6 +77,11 @@ async fn spec(rest: &Rest, ask: &Ask, asked: v1::CodeRequest) -> Result<ExecSpec
         Some(text) => language::named(&rest.engine, &ask.who, &ask.which, text).await?,
         None => language::of_context(&rest.engine, &ask.who, &ask.which, asked.context.as_ref()).await,
     };
+    exec_spec(asked, language)
+}
+
+/// The exec of a cell in this language.
+pub(super) fn exec_spec(asked: v1::CodeRequest, language: Language) -> Result<ExecSpec> {
     let spec = ExecSpec {
         env: asked.env,
         cwd: asked.cwd,
@@ -91,10 +97,11 @@ async fn spec(rest: &Rest, ask: &Ask, asked: v1::CodeRequest) -> Result<ExecSpec
 }
 
 /// A cell that is read from its beginning to its end.
-struct Running {
+pub(super) struct Running {
     rest: Rest,
     who: Principal,
     which: SandboxRef,
+    exec: ExecView,
     cell: Cell,
     request: Option<RequestId>,
     run: Run,
@@ -104,7 +111,12 @@ struct Running {
 }
 
 impl Running {
-    async fn new(rest: &Rest, who: Principal, view: &ExecView, base: Option<&BaseUrl>) -> Result<Self> {
+    pub(super) async fn new(
+        rest: &Rest,
+        who: Principal,
+        view: &ExecView,
+        base: Option<&BaseUrl>,
+    ) -> Result<Self> {
         let which = SandboxRef::from(&view.sandbox);
         // The same request id may have been given to a command before.
         let Some(known) = &view.cell else {
@@ -122,17 +134,18 @@ impl Running {
         let collected = Collected::new(cell.clone(), MAX_STREAM_BYTES, NO_PICTURES);
         let (stdout, stderr) = (TextDecoder::default(), TextDecoder::default());
         let request = view.request_id.clone();
-        Ok(Self { rest: rest.clone(), who, which, cell, request, run, collected, stdout, stderr })
+        let (rest, exec) = (rest.clone(), view.clone());
+        Ok(Self { rest, who, which, exec, cell, request, run, collected, stdout, stderr })
     }
 
-    async fn finish_reading(mut self) -> Result<v1::CodeResult> {
+    pub(super) async fn finish_reading(mut self) -> Result<v1::CodeResult> {
         while let Some(entry) = self.run.next().await {
             self.collected.take(&entry);
         }
         self.finish().await
     }
 
-    async fn finish(self) -> Result<v1::CodeResult> {
+    async fn finish(mut self) -> Result<v1::CodeResult> {
         let end = self.run.end().await?;
         if let Some(ExecOutcome::NotStarted { reason, message }) = end.outcome() {
             let (engine, language) = (&self.rest.engine, self.cell.language);
@@ -140,6 +153,7 @@ impl Running {
             let request = self.request.as_ref();
             return Err(language::not_started(engine, &self.who, &self.which, language, why, request).await);
         }
+        self.collected.warn(denials::told(&self.rest.engine, &self.who, &self.exec).await);
         let finished = self.collected.finish(end.outcome(), |_cursor| String::new());
         Ok(v1::CodeResult {
             result: finished.result,

@@ -3,6 +3,7 @@
 use axum::{Extension, extract::State, http::HeaderMap, response::Response};
 use engine::Follow;
 use futures_util::StreamExt;
+use sandbox::{Error, Event, EventKind};
 use utoipa_axum::router::OpenApiRouter;
 
 use super::{
@@ -31,13 +32,45 @@ async fn events(
 ) -> ApiResult<Response> {
     let resumed = last_event_id(&headers)?.map(|last| last.saturating_add(1));
     let from = match resumed.or(query.from) {
-        None if !query.follow => Some(1),
+        None if !query.follow || query.since.is_some() => Some(1),
         from => from,
     };
+    let wanted = Wanted::new(&query)?;
     let follow = if query.follow { Follow::Yes } else { Follow::No };
     let events = rest.engine.events(&who, from, follow).await?;
     let items = events
+        .filter(move |event| std::future::ready(event.as_ref().map_or(true, |event| wanted.has(event))))
         .map(|event| event.map(|event| Numbered { number: Some(event.number), event: "event", value: event }))
         .boxed();
     Ok(stream::answer(Format::of(&headers), id, &rest.stop, items))
+}
+
+/// Which events a caller wants. All given conditions must hold.
+struct Wanted {
+    query: v1::EventsQuery,
+    kinds: Option<Vec<EventKind>>,
+}
+
+impl Wanted {
+    fn new(query: &v1::EventsQuery) -> Result<Self, Error> {
+        let parse = |word: &str| word.trim().parse::<EventKind>().map_err(Error::invalid);
+        let kinds = match query.kinds.as_deref() {
+            Some(words) => Some(words.split(',').map(parse).collect::<Result<Vec<_>, Error>>()?),
+            None => None,
+        };
+        Ok(Self { kinds, query: query.clone() })
+    }
+
+    fn has(&self, event: &Event) -> bool {
+        let v1::EventsQuery { sandbox, namespace, since, .. } = &self.query;
+        // By what the event itself says: the sandbox may be gone, and its name another's.
+        let is_of = |which: &String| {
+            let by_name = event.name.as_ref().is_some_and(|name| name.as_str() == which);
+            by_name || event.sandbox.as_ref().is_some_and(|id| id.as_str() == which)
+        };
+        sandbox.as_ref().is_none_or(is_of)
+            && namespace.as_ref().is_none_or(|wanted| event.namespace.as_ref() == Some(wanted))
+            && since.is_none_or(|since| event.at >= since)
+            && self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&event.kind))
+    }
 }

@@ -47,7 +47,7 @@ async fn start(
         let links = is_tracked.then(|| rest.links.of(&ask.who, base.as_deref()));
         output::wait_and_capture(&rest.engine, &ask.who, &view, timeout, links.as_ref()).await?
     } else {
-        v1::ExecResult { exec: view, stdout: None, stderr: None, files: None }
+        v1::ExecResult { exec: view, stdout: None, stderr: None, files: None, warnings: Vec::new() }
     };
     Ok((StatusCode::CREATED, Json(result)))
 }

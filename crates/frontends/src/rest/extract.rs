@@ -1,19 +1,18 @@
 //! From a request's parts to values, with refusals of our own shape.
 
 use axum::{
-    Extension, RequestPartsExt,
-    extract::{FromRequestParts, Query, RawPathParams},
+    extract::{FromRequestParts, Query},
     http::request::Parts,
 };
 use engine::{Principal, SandboxRef, SecretRef, SnapshotRef, VolumeRef};
-use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace, PackageJobId};
+use sandbox::{ContextName, Error, ErrorKind, ExecId, Namespace, NetworkRequestId, PackageJobId, ShareId};
 use serde::de::DeserializeOwned;
 
 use super::{below, packages, v1};
 pub(super) use crate::http::{JsonBody, byte_stream};
 use crate::{
     code::MAX_OUTPUT_NUMBER,
-    http::{ApiError, MAX_JSON_BYTES},
+    http::{ApiError, MAX_JSON_BYTES, caller, path_parameters},
 };
 
 /// Longest JSON body of a new sandbox: its patches have up to [`sandbox::MAX_PATCH_BYTES`], which base64 or JSON
@@ -48,7 +47,9 @@ in_namespace!(
     GrepQuery,
     InstallQuery,
     ListQuery,
+    LiveQuery,
     NamespaceQuery,
+    NetworkAnswerQuery,
     NetworkLogQuery,
     OutputFormQuery,
     OutputQuery,
@@ -61,6 +62,7 @@ in_namespace!(
     StatQuery,
     StdinQuery,
     StopQuery,
+    TerminalQuery,
     VerifySnapshotQuery,
     WaitExecQuery,
     WaitQuery,
@@ -129,10 +131,16 @@ pub(super) struct AskExec<Q = v1::NamespaceQuery> {
 impl<S: Send + Sync, Q: InNamespace + Send, W: Named> FromRequestParts<S> for Ask<Q, W> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let Caller(who) = Caller::from_request_parts(parts, state).await?;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Self::of(parts)
+    }
+}
+
+impl<Q: InNamespace, W: Named> Ask<Q, W> {
+    fn of(parts: &mut Parts) -> Result<Self, ApiError> {
+        let who = caller(parts)?;
         let query: Q = query(parts)?;
-        let which = W::named(&path_parameter(parts, W::PARAMETER).await?, query.namespace())?;
+        let which = W::named(&path_parameter(parts, W::PARAMETER)?, query.namespace())?;
         Ok(Self { who, which, query })
     }
 }
@@ -140,9 +148,9 @@ impl<S: Send + Sync, Q: InNamespace + Send, W: Named> FromRequestParts<S> for As
 impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskExec<Q> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let Ask { who, which, query } = Ask::from_request_parts(parts, state).await?;
-        let text = path_parameter(parts, "exec").await?;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let Ask { who, which, query } = Ask::of(parts)?;
+        let text = path_parameter(parts, "exec")?;
         let exec = text.parse().map_err(|_malformed| {
             let shown: String = text.chars().take(64).collect();
             Error::not_found(format!("no exec {shown:?}"))
@@ -163,17 +171,39 @@ pub(super) struct AskJob<Q = v1::NamespaceQuery> {
 impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskJob<Q> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let Ask { who, which, query } = Ask::from_request_parts(parts, state).await?;
-        let text = path_parameter(parts, "job").await?;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let Ask { who, which, query } = Ask::of(parts)?;
+        let text = path_parameter(parts, "job")?;
         let job = text.parse().map_err(|_malformed| packages::no_such_job(&text))?;
         Ok(Self { who, which, job, query })
     }
 }
 
-async fn path_parameter(parts: &mut Parts, name: &str) -> Result<String, ApiError> {
-    let parameters: RawPathParams =
-        parts.extract().await.map_err(|error| Error::invalid(format!("invalid path: {error}")))?;
+/// The same about one request for more network of the sandbox.
+pub(super) struct AskNetworkRequest<Q = v1::NamespaceQuery> {
+    pub(super) who: Principal,
+    pub(super) which: SandboxRef,
+    pub(super) request: NetworkRequestId,
+    pub(super) query: Q,
+}
+
+impl<S: Send + Sync, Q: InNamespace + Send> FromRequestParts<S> for AskNetworkRequest<Q> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let Ask { who, which, query } = Ask::of(parts)?;
+        let text = path_parameter(parts, "request")?;
+        let request = text.parse().map_err(|_malformed| {
+            let shown: String = text.chars().take(64).collect();
+            Error::not_found(format!("no request {shown:?}"))
+                .with_hint("A request's id is ask- and 13 characters; GET /v1/network/requests lists them.")
+        })?;
+        Ok(Self { who, which, request, query })
+    }
+}
+
+fn path_parameter(parts: &mut Parts, name: &str) -> Result<String, ApiError> {
+    let parameters = path_parameters(parts)?;
     let found = parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
     found.ok_or_else(|| {
         Error::new(ErrorKind::Internal, format!("this route has no {name} in its path")).into()
@@ -198,7 +228,24 @@ impl<S: Send + Sync> FromRequestParts<S> for PathKey {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        path_parameter(parts, "key").await.map(Self)
+        path_parameter(parts, "key").map(Self)
+    }
+}
+
+/// The share that the path names.
+pub(super) struct PathShare(pub(super) ShareId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathShare {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let text = path_parameter(parts, "share")?;
+        let share = text.parse().map_err(|_malformed| {
+            let shown: String = text.chars().take(64).collect();
+            Error::not_found(format!("no share {shown:?}"))
+                .with_hint("A share's id is shr- and 13 characters; GET /v1/shares lists them.")
+        })?;
+        Ok(Self(share))
     }
 }
 
@@ -209,7 +256,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathPort {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        Ok(Self(below::port_of(&path_parameter(parts, "port").await?)?))
+        Ok(Self(below::port_of(&path_parameter(parts, "port")?)?))
     }
 }
 
@@ -220,7 +267,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathImage {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        path_parameter(parts, "image").await.map(Self)
+        path_parameter(parts, "image").map(Self)
     }
 }
 
@@ -231,7 +278,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathNumber {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        let text = path_parameter(parts, "number").await?;
+        let text = path_parameter(parts, "number")?;
         let number = text.parse().ok().filter(|number| (1..=MAX_OUTPUT_NUMBER).contains(number));
         number.map(Self).ok_or_else(|| {
             let shown: String = text.chars().take(64).collect();
@@ -247,7 +294,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathContext {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        let text = path_parameter(parts, "context").await?;
+        let text = path_parameter(parts, "context")?;
         let name = text.parse().map_err(|_malformed| {
             let shown: String = text.chars().take(64).collect();
             Error::not_found(format!("no context {shown:?}")).with_hint("GET …/contexts lists them.")
@@ -274,11 +321,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        match parts.extract::<Extension<Principal>>().await {
-            Ok(Extension(who)) => Ok(Self(who)),
-            Err(_no_principal) => {
-                Err(Error::new(ErrorKind::Unauthenticated, "the caller was not identified").into())
-            }
-        }
+        caller(parts).map(Self)
     }
 }

@@ -8,10 +8,10 @@ use axum::{
     Extension, Json,
     body::Body,
     extract::State,
-    http::HeaderMap,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse as _, Response},
 };
-use engine::{ArchiveFormat, DiskUsage, Force, Freed, ImageSummary, Platform};
+use engine::{ArchiveFormat, Credentials, DiskUsage, Force, Freed, ImageSummary, Platform, Progress};
 use sandbox::{Error, Result};
 use utoipa_axum::router::OpenApiRouter;
 
@@ -43,6 +43,8 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
         .routes(routes!(usage))
         .routes(routes!(inspect, remove))
         .routes(routes!(tag))
+        .routes(routes!(push))
+        .routes(routes!(login))
 }
 
 impl From<ImageSummary> for v1::Image {
@@ -77,7 +79,15 @@ impl From<engine::ImageDetail> for v1::ImageDetail {
             image: detail.summary.into(),
             config: detail.config.into(),
             layers: detail.layers.into_iter().map(layer).collect(),
+            history: detail.history.into_iter().map(Into::into).collect(),
         }
+    }
+}
+
+impl From<engine::ImageHistory> for v1::ImageStep {
+    fn from(step: engine::ImageHistory) -> Self {
+        let engine::ImageHistory { created, created_by, comment, empty_layer } = step;
+        Self { created, created_by, comment, empty: empty_layer }
     }
 }
 
@@ -266,6 +276,42 @@ async fn tag(
     rest.engine.tag_image(&who, &image, &target).await?;
     let detail = rest.engine.image(&who, &target.to_string()).await?;
     Ok((Extension(About::Image(target.to_string())), Json(detail.into())))
+}
+
+/// Uploads an image to a registry.
+#[utoipa::path(post, path = "/images/{image}/push", tag = "images",
+    params(("image" = String, Path, description = "Reference or digest, percent-encoded as one segment.")),
+    request_body = v1::PushRequest, responses((status = 200, body = v1::Pushed)))]
+async fn push(
+    State(rest): State<Rest>,
+    Caller(who): Caller,
+    PathImage(image): PathImage,
+    JsonBody(asked): JsonBody<v1::PushRequest>,
+) -> ApiResult<(Extension<About>, Json<v1::Pushed>)> {
+    let target = reference(asked.target.as_deref().unwrap_or(&image))?;
+    let registry = Registry {
+        username: asked.username,
+        password: asked.password,
+        insecure: asked.insecure,
+        ..Registry::default()
+    };
+    let about = Extension(About::Image(target.to_string()));
+    let digest = rest.engine.push_image(&who, &image, &target, registry.options()?, Progress::none()).await?;
+    Ok((about, Json(v1::Pushed { reference: target.to_string(), digest: digest.to_string() })))
+}
+
+/// Checks a user name and a password at a registry. They are not kept.
+#[utoipa::path(post, path = "/images/login", tag = "images", request_body = v1::LoginRequest,
+    responses((status = 204)))]
+async fn login(
+    State(rest): State<Rest>,
+    Caller(who): Caller,
+    JsonBody(asked): JsonBody<v1::LoginRequest>,
+) -> ApiResult<StatusCode> {
+    let v1::LoginRequest { registry, username, password, insecure } = asked;
+    let credentials = Credentials { username, password: password.0 };
+    rest.engine.check_registry_login(&who, &registry, credentials, insecure).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Takes a name away, and with its last one, or when it is named by digest, the image.

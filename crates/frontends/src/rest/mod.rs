@@ -1,7 +1,7 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes execs output code contexts files links packages archives images builds snapshots
-//! volumes ports events keys calls system`), wire types in `v1/`. A handler turns a request into one call of the
+//! One file for each noun (`sandboxes runs execs output code contexts files links packages archives images builds snapshots
+//! volumes ports events keys calls session live terminal fleet system`), wire types in `v1/`. A handler turns a request into one call of the
 //! engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP share in
 //! [`crate::http`].
 
@@ -19,9 +19,11 @@ mod events;
 mod execs;
 mod extract;
 mod files;
+mod fleet;
 mod images;
 mod keys;
 mod links;
+mod live;
 mod network;
 mod openapi;
 mod output;
@@ -29,22 +31,27 @@ pub(crate) mod packages;
 mod patches;
 mod ports;
 mod pulls;
+mod runs;
 mod sandboxes;
 mod secrets;
+mod session;
 mod snapshots;
+mod ssh_keys;
 mod stream;
 mod system;
+mod terminal;
 pub mod v1;
 mod volumes;
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use axum::Router;
 use engine::Engine;
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use self::{openapi::document, ports::UPGRADE_PROTOCOL};
+pub use self::{fleet::Doctor, openapi::document, ports::UPGRADE_PROTOCOL};
 use crate::{
     code::Serving,
     http::Activity,
@@ -62,6 +69,8 @@ pub struct Rest {
     stop: CancellationToken,
     proxy: Proxy,
     started: Instant,
+    started_at: Timestamp,
+    doctor: Option<Arc<dyn Doctor>>,
 }
 
 impl Rest {
@@ -69,13 +78,30 @@ impl Rest {
     pub fn new(engine: Engine, activity: Activity, stop: CancellationToken) -> Self {
         let links = Links::new(engine.clone(), LinkSettings::default());
         let proxy = Proxy::new(engine.clone(), activity.clone(), stop.clone());
-        Self { engine, links, serving: Serving::default(), activity, stop, proxy, started: Instant::now() }
+        Self {
+            engine,
+            links,
+            serving: Serving::default(),
+            activity,
+            stop,
+            proxy,
+            started: Instant::now(),
+            started_at: Timestamp::now(),
+            doctor: None,
+        }
     }
 
     /// With links as the operator wants them.
     #[must_use]
     pub fn with_links(mut self, links: Links) -> Self {
         self.links = links;
+        self
+    }
+
+    /// With someone who looks at the daemon's machine.
+    #[must_use]
+    pub fn with_doctor(mut self, doctor: Arc<dyn Doctor>) -> Self {
+        self.doctor = Some(doctor);
         self
     }
 }
@@ -91,6 +117,7 @@ fn routes() -> OpenApiRouter<Rest> {
     let v1 = OpenApiRouter::new()
         .merge(system::routes())
         .merge(sandboxes::routes())
+        .merge(runs::routes())
         .merge(execs::routes())
         .merge(entries::routes())
         .merge(output::routes())
@@ -108,6 +135,11 @@ fn routes() -> OpenApiRouter<Rest> {
         .merge(volumes::routes())
         .merge(secrets::routes())
         .merge(keys::routes())
-        .merge(calls::routes());
+        .merge(ssh_keys::routes())
+        .merge(calls::routes())
+        .merge(session::routes())
+        .merge(live::routes())
+        .merge(terminal::routes())
+        .merge(fleet::routes());
     OpenApiRouter::with_openapi(openapi::head()).nest("/v1", v1)
 }

@@ -17,6 +17,7 @@ use super::{
     v1::{self, CapturedOutput, OutputStream},
 };
 use crate::{
+    denials,
     http::ApiResult,
     links::{AskersLinks, ChangedFiles},
     output::{HeadAndTail, Kept},
@@ -93,6 +94,7 @@ pub(super) async fn wait_and_capture(
     let view = engine.wait_exec(who, &SandboxRef::from(&exec.sandbox), &exec.id, Some(patience)).await?;
     Ok(v1::ExecResult {
         files: links.map(|links| captured.files.linked(links, &view.sandbox, view.sandbox.as_str())),
+        warnings: if view.outcome.is_some() { denials::told(engine, who, &view).await } else { Vec::new() },
         exec: view,
         stdout: Some(told(captured.stdout)),
         stderr: Some(told(captured.stderr)),

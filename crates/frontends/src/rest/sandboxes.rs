@@ -28,7 +28,7 @@ use crate::{
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new()
         .routes(routes!(create, list))
-        .routes(routes!(inspect, remove))
+        .routes(routes!(inspect, change, remove))
         .routes(routes!(start))
         .routes(routes!(stop))
         .routes(routes!(restart))
@@ -90,9 +90,9 @@ fn answer(view: SandboxView) -> SandboxAnswer {
 }
 
 /// A spec as it came. Where it names no namespace the caller's own is meant, as wherever a name is looked up.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(try_from = "serde_json::Map<String, serde_json::Value>")]
-struct CreateRequest {
+pub(super) struct CreateRequest {
     spec: SandboxSpec,
     names_namespace: bool,
 }
@@ -107,7 +107,7 @@ impl TryFrom<serde_json::Map<String, serde_json::Value>> for CreateRequest {
 }
 
 impl CreateRequest {
-    fn spec(self, who: &Principal) -> SandboxSpec {
+    pub(super) fn spec(self, who: &Principal) -> SandboxSpec {
         let namespace = if self.names_namespace { self.spec.namespace } else { who.home_namespace() };
         SandboxSpec { namespace, ..self.spec }
     }
@@ -252,6 +252,28 @@ async fn resume(State(rest): State<Rest>, ask: Ask) -> SandboxAnswer {
     responses((status = 200, body = v1::Sandbox)))]
 async fn drain(State(rest): State<Rest>, ask: Ask<v1::DrainQuery>) -> SandboxAnswer {
     answer(rest.engine.drain_sandbox(&ask.who, &ask.which, millis(ask.query.timeout_ms)).await?)
+}
+
+/// Changes the name of a sandbox, or limits while it runs: memory, swap, cpus and pids.
+#[utoipa::path(patch, path = "/sandboxes/{sandbox}", tag = "sandboxes",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
+    request_body = v1::SandboxChange, responses((status = 200, body = v1::Sandbox)))]
+async fn change(
+    State(rest): State<Rest>,
+    ask: Ask,
+    JsonBody(change): JsonBody<v1::SandboxChange>,
+) -> SandboxAnswer {
+    let v1::SandboxChange { name, limits } = change;
+    // Limits first: they can be refused by more, and then nothing has changed.
+    let limited = match limits {
+        Some(limits) => Some(rest.engine.change_limits(&ask.who, &ask.which, limits).await?),
+        None => None,
+    };
+    match (name, limited) {
+        (Some(name), _) => answer(rest.engine.rename_sandbox(&ask.who, &ask.which, name).await?),
+        (None, Some(limited)) => answer(limited),
+        (None, None) => Err(Error::invalid("nothing to change").with_hint("Give a name or limits.").into()),
+    }
 }
 
 /// Gives the sandbox a new lifetime, counted from now.

@@ -13,4 +13,6 @@ mod listen;
 mod opensandbox;
 mod ports;
 mod support;
+mod terminal;
 mod tls;
+mod web;

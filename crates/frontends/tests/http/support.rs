@@ -11,6 +11,7 @@ use frontends::{
     },
     mcp::{Mcp, Settings},
     rest::{self, Rest},
+    web::{self, Page},
 };
 use futures_util::StreamExt;
 use sandbox::{ExecSpec, KeySpec, Preset};
@@ -34,6 +35,8 @@ pub(crate) struct Setup {
     pub(crate) hosts: Hosts,
     pub(crate) limits: LimitSettings,
     pub(crate) tls: Option<Tls>,
+    /// Sandboxes have a network that nobody serves, on every host.
+    pub(crate) stands_in_for_network: bool,
     /// What sandboxes of keys may reach at most.
     pub(crate) network_ceiling: Preset,
 }
@@ -53,6 +56,9 @@ impl Server {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let backend = TestBackend::new();
+        if setup.stands_in_for_network {
+            backend.stand_in_for_network();
+        }
         let mut config = EngineConfig::new(home.path());
         config.network_ceiling.preset = setup.network_ceiling;
         let engine = Engine::open(config, store, backend.for_engine()).await.unwrap();
@@ -67,6 +73,7 @@ impl Server {
         let routes = rest::router(Rest::new(engine.clone(), activity.clone(), stop.clone()));
         let mcp = Mcp::new(engine.clone(), Settings::default());
         let routes = routes.merge(dialects::routes(&mcp, frontends::mcp::NATIVE, &activity, &stop));
+        let routes = routes.merge(web::router(page()));
         let gate = Gate::tcp(engine.clone(), auth, setup.hosts, Arc::new(Limits::new(setup.limits)));
         let app = http::app(routes, gate.with_ports(&activity, &stop));
         let grace = Duration::from_secs(1);
@@ -79,6 +86,11 @@ impl Server {
     /// Everybody is the operator, unless the test says otherwise.
     pub(crate) async fn dev() -> Self {
         Self::start(Setup::default()).await
+    }
+
+    /// A key that may do what `spec` says.
+    pub(crate) async fn key_with(&self, spec: KeySpec) -> String {
+        self.engine.create_key(&Principal::operator("test"), spec).await.unwrap().secret
     }
 
     pub(crate) async fn new_key(&self, label: &str) -> String {
@@ -168,7 +180,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
         let n_body: usize = length.map_or(0, |text| text.parse().unwrap());
         self.read_until(&mut bytes, |bytes| bytes.len() >= n_head + 4 + n_body).await;
-        Answer { head, body: bytes.split_off(n_head + 4) }
+        let body = bytes.split_off(n_head + 4);
+        Answer { head, sent: String::from_utf8_lossy(&bytes).into_owned(), body }
     }
 
     /// Sends all of a large body to a route that does not want it, looks for the answer only then, and returns it. No write
@@ -197,6 +210,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
 pub(crate) struct Answer {
     /// In lower case.
     pub(crate) head: String,
+    /// The head as it was sent.
+    sent: String,
     pub(crate) body: Vec<u8>,
 }
 
@@ -207,6 +222,12 @@ impl Answer {
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    /// The value as it was sent; `name` is in lower case.
+    pub(crate) fn header_as_sent(&self, name: &str) -> Option<&str> {
+        let lines = self.sent.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -231,4 +252,18 @@ impl Answer {
 
 pub(crate) fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// A page of two files.
+fn page() -> Page {
+    let compressed = |text: &str| -> &'static [u8] {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
+        encoder.finish().unwrap().leak()
+    };
+    let files = vec![
+        ("index.html", compressed("<!doctype html><title>Warren</title>")),
+        ("assets/app-1.js", compressed("let warren = 1;")),
+    ];
+    Page::new(files.leak())
 }

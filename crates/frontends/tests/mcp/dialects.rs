@@ -18,9 +18,9 @@ async fn microsandbox_mcp_has_its_own_list_and_shares_the_sandboxes() {
     let native = server.begin("2025-06-18", "alice").await;
     let theirs = server.begin_at("/mcp/microsandbox-mcp", VERSION, "alice").await;
     let listed = names(&theirs).await;
-    assert_eq!((listed.len(), listed[4].as_str()), (61, "sandbox_restore"));
+    assert_eq!((listed.len(), listed[4].as_str()), (70, "sandbox_restore"));
     let older = server.begin_at("/mcp/microsandbox-mcp-0.6", VERSION, "alice").await;
-    assert_eq!(names(&older).await.len(), 60);
+    assert_eq!(names(&older).await.len(), 69);
 
     let resources = theirs.ask(request(3, "resources/list", json!({}))).await;
     let uris: Vec<_> =
@@ -35,4 +35,24 @@ async fn microsandbox_mcp_has_its_own_list_and_shares_the_sandboxes() {
     let answer =
         theirs.ask(request(4, "tools/call", json!({ "name": "sandbox_run_code", "arguments": {} }))).await;
     assert_eq!(answer["result"]["isError"], true, "{answer}");
+}
+
+#[tokio::test]
+async fn a_list_that_was_made_once_is_the_list_that_the_library_makes() {
+    let server = Server::new().await;
+    for path in ["/mcp/microsandbox-mcp", "/mcp/microsandbox", "/mcp/opensandbox", "/mcp/mcp-sandbox"] {
+        let session = server.begin_at(path, VERSION, "alice").await;
+        let made_once = session.post(request(5, "tools/list", json!({}))).await;
+        assert_eq!(made_once.headers["content-type"], "application/json", "{path}");
+        // Without a session, the library answers.
+        let answered = server.ask(path, request(5, "tools/list", json!({}))).await;
+        assert_eq!(made_once.json(), answered.json(), "{path}");
+
+        // Who has no session gets no list, and neither does who asks for a page that is not there.
+        let stranger = server.begin_at(path, VERSION, "bob").await;
+        session.end().await;
+        assert_eq!(session.post(request(6, "tools/list", json!({}))).await.status, 404, "{path}");
+        let paged = stranger.ask(request(7, "tools/list", json!({ "cursor": "2" }))).await;
+        assert_eq!(paged["error"]["code"], -32602, "{paged}");
+    }
 }

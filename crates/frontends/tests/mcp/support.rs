@@ -218,8 +218,11 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Every message on a stream.
+    /// Every message on a stream, or the only one.
     pub(crate) fn messages(&self) -> Vec<Value> {
+        if self.headers.get("content-type").is_some_and(|kind| kind == "application/json") {
+            return vec![self.json()];
+        }
         let mut events = VecDeque::new();
         let rest = take_events(&self.text, &mut events);
         assert_eq!(rest, "", "{self:?}");

@@ -24,6 +24,7 @@ const PASSING: [(&str, &[&str]); 2] =
 
 /// Nobody's.
 const JOB: &str = "pkg-0123456789abc";
+const REQUEST: &str = "ask-0123456789abc";
 
 /// What one request to a route carries, so that nothing but the namespace can be wrong with it.
 #[derive(Clone, Default)]
@@ -64,6 +65,7 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
         (post.clone(), "/execs/{exec}/resize", with(json!({ "rows": 9, "cols": 9 }))),
         (post.clone(), "/execs/{exec}/signal", with(json!({ "signal": 9 }))),
         (post.clone(), "/execs/{exec}/stdin", bytes("", "x")),
+        (get.clone(), "/execs/{exec}/terminal", plain()),
         (get.clone(), "/execs/{exec}/wait", query("timeoutMs=1")),
         (get.clone(), "/diff", plain()),
         (get.clone(), "/files/archive", query("path=/kept")),
@@ -96,6 +98,16 @@ fn routes_about_one() -> Vec<(Method, &'static str, Form)> {
         (delete.clone(), "/ports/{port}", plain()),
         (get.clone(), "/network", plain()),
         (get.clone(), "/network/log", plain()),
+        (get.clone(), "/network/hosts", plain()),
+        (
+            post.clone(),
+            "/network/requests",
+            with(json!({ "rules": ["api.example.org"], "reason": "a test" })),
+        ),
+        (get.clone(), "/network/requests/{request}", plain()),
+        (post.clone(), "/network/requests/{request}/grant", with(json!({}))),
+        (post.clone(), "/network/requests/{request}/refuse", with(json!({}))),
+        (Method::PATCH, "", with(json!({ "name": "stolen" }))),
         (Method::PUT, "/network", with(json!({ "preset": "none" }))),
         (Method::PATCH, "/network", with(json!({ "preset": "none" }))),
         (get.clone(), "/processes", plain()),
@@ -122,12 +134,33 @@ fn routes_about_none() -> Vec<(Method, &'static str, Form, u16)> {
         (get.clone(), "/v1/keys", Form::default(), 403),
         (post.clone(), "/v1/keys", with(json!({ "namespace": "red" })), 403),
         (Method::DELETE, "/v1/keys/{key}", Form::default(), 403),
+        (get.clone(), "/v1/ssh-keys", Form::default(), 200),
+        (post.clone(), "/v1/ssh-keys", with(json!({ "key": "red", "publicKey": "ssh-ed25519 AAAA" })), 404),
+        (Method::DELETE, "/v1/ssh-keys/{key}", Form::default(), 404),
+        (get.clone(), "/v1/network/requests", Form::default(), 200),
         (get.clone(), "/v1/links/{token}/{name}", Form::default(), 404),
         (get.clone(), "/v1/openapi.json", Form::default(), 200),
         (get.clone(), "/v1/sandboxes", Form::default(), 200),
         (get.clone(), "/v1/sandboxes", query("namespace=red"), 200),
         (post.clone(), "/v1/sandboxes", with(json!({ "namespace": "red" })), 403),
+        (
+            post.clone(),
+            "/v1/runs",
+            with(json!({ "sandbox": { "namespace": "red" }, "exec": { "command": ["true"] } })),
+            403,
+        ),
         (get.clone(), "/v1/version", Form::default(), 200),
+        (get.clone(), "/v1/doctor", Form::default(), 403),
+        (get.clone(), "/v1/fleet", Form::default(), 403),
+        (get.clone(), "/v1/live", Form { is_endless: true, ..Form::default() }, 200),
+        (get.clone(), "/v1/session", Form::default(), 200),
+        (post.clone(), "/v1/session", with(json!({ "key": "wrn_0000000000000_x" })), 401),
+        (Method::DELETE, "/v1/session", Form::default(), 204),
+        // This daemon does not listen on TCP.
+        (post.clone(), "/v1/session/once", Form::default(), 409),
+        (post.clone(), "/v1/shares", with(json!({ "sandbox": "crimson", "namespace": "red" })), 404),
+        (get.clone(), "/v1/shares", Form::default(), 200),
+        (Method::DELETE, "/v1/shares/{share}", Form::default(), 404),
         // This daemon keeps no images. All namespaces would see the same, and none may name or remove one.
         (get.clone(), "/v1/images", Form::default(), 501),
         (get.clone(), "/v1/images/save", query("reference=alpine"), 501),
@@ -140,6 +173,13 @@ fn routes_about_none() -> Vec<(Method, &'static str, Form, u16)> {
         (post.clone(), "/v1/images/prune", Form::default(), 403),
         (post.clone(), "/v1/images/pull", with(json!({ "reference": "alpine" })), 501),
         (post.clone(), "/v1/images/{image}/tag", with(json!({ "target": "app" })), 403),
+        (post.clone(), "/v1/images/{image}/push", with(json!({})), 403),
+        (
+            post.clone(),
+            "/v1/images/login",
+            with(json!({ "registry": "registry.invalid", "username": "a", "password": "b" })),
+            403,
+        ),
         // Red has one of that name; blue has none.
         (get.clone(), "/v1/snapshots", Form::default(), 200),
         (get.clone(), "/v1/snapshots", query("namespace=red"), 200),
@@ -317,6 +357,7 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
             .replace("{context}", CONTEXT)
             .replace("{number}", "1")
             .replace("{job}", JOB)
+            .replace("{request}", REQUEST)
             .replace("{port}", "80");
         for (sandbox, namespace) in ways {
             let path = format!("/v1/sandboxes/{sandbox}{tail}");
@@ -336,7 +377,8 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
         let text = answer.text();
         for what in [theirs.id.as_str(), theirs.exec.as_str(), SECRET, "crimson", "key of red"] {
             // What blue itself had named comes back to it.
-            let is_named = method == Method::POST && path == "/v1/snapshots" && what == "crimson";
+            let names_it = ["/v1/snapshots", "/v1/shares"].contains(&path);
+            let is_named = method == Method::POST && names_it && what == "crimson";
             let is_own_attempt = is_named || (path == "/v1/calls" && what != "key of red");
             assert!(is_own_attempt || !text.contains(what), "{method} {path} tells {what}: {text}");
         }
@@ -352,16 +394,22 @@ async fn the_same_requests_reach_what_is_ones_own() {
     for (n, (method, tail, form)) in routes_about_one().into_iter().enumerate() {
         let own = furnish(&red, &format!("own-{n}")).await;
         let tail = tail.replace("{exec}", &own.exec).replace("{context}", CONTEXT).replace("{number}", "1");
-        let tail = tail.replace("{job}", JOB).replace("{port}", "80");
+        let tail = tail.replace("{job}", JOB).replace("{port}", "80").replace("{request}", REQUEST);
         let path = format!("/v1/sandboxes/{}{tail}", own.id);
         let status = send(&red, &method, &path, None, &form).await.status.as_u16();
         // Nobody listens there, no port is exposed, there is no index and no job, and the command shows nothing; everything else is done, or
         // is not possible in this state.
         let is_packages = tail.contains(JOB) || (method == Method::POST && tail == "/packages");
-        let is_missing =
-            tail == "/connect" || tail == "/ports/80" || tail.ends_with("/outputs/1") || is_packages;
+        let is_missing = tail == "/connect"
+            || tail == "/ports/80"
+            || tail.ends_with("/outputs/1")
+            || is_packages
+            || tail.contains(REQUEST);
+        // It is there, and was not asked for as a WebSocket.
+        let is_plain = tail.ends_with("/terminal") && status == 400;
         let is_impossible = status == 501 && !can_pause && ["/fork", "/pause"].contains(&tail.as_str());
-        let is_reached = status < 300 || [409, 504].contains(&status) || is_missing || is_impossible;
+        let is_done = status < 300 || [409, 504].contains(&status);
+        let is_reached = is_done || is_missing || is_impossible || is_plain;
         assert!(is_reached && ![401, 403].contains(&status), "{method} {path}: {status}");
         // What it held is for the next one; perhaps this request removed it.
         red.delete(&format!("/v1/sandboxes/{}?force=true", own.id)).await;

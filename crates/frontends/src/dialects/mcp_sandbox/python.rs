@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     code::{Cell, CellResult, Collected, Finished, PictureCaps, language},
+    denials,
     mcp::{Answer, Call, Part, ToolResult},
 };
 
@@ -76,6 +77,7 @@ pub(super) async fn execute(call: Call, arguments: Arguments) -> ToolResult<Ran>
             "The sandbox was started for this call; variables of earlier calls are lost.".to_owned(),
         ));
     }
+    collected.warn(denials::told(engine, &call.who, &exec).await);
     Ok(answer(collected.finish(end.outcome(), |_| String::new()), unusual_end(end.outcome())))
 }
 

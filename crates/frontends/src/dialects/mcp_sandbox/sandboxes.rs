@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::{Engine, Principal, SandboxFilter, SandboxRef, SandboxView};
+use engine::{CreateRequest, Engine, Principal, SandboxFilter, SandboxRef, SandboxView};
 use futures_util::{StreamExt, stream};
 use sandbox::{Error, ErrorKind, Label, Namespace, PackageManager, Patch, Result, SandboxSpec, SandboxState};
 use schemars::JsonSchema;
@@ -118,7 +118,11 @@ pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult
         return Err(Failure::invalid("the name is too long, or has control characters")
             .with_hint("Give a short text, or none."));
     }
-    let made = user.engine.create_sandbox(user.who, spec(&user, &name)).await.map_err(words::failure)?;
+    let made = user
+        .engine
+        .create_sandbox(user.who, CreateRequest::of_agent(spec(&user, &name)))
+        .await
+        .map_err(words::failure)?;
     let created = Created { sandbox_id: made.id.to_string(), user_id: user.id(), name, status: "active" };
     Ok(Answer::new(created).warn_all(made.warnings))
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{sandboxes, words};
 use crate::{
+    denials,
     mcp::{Answer, Call, Failure, ToolResult},
     output::Capture,
 };
@@ -55,7 +56,10 @@ async fn run(call: &Call, arguments: Arguments) -> ToolResult<Ran> {
     }
     match run.end().await.map_err(words::failure)? {
         RunEnd::Cancelled(_) => Err(cancelled()),
-        end => Ok(printed.finish(end.outcome())),
+        end => {
+            let denied = denials::told(engine, &call.who, &exec).await;
+            Ok(printed.finish(end.outcome()).warn_all(denied))
+        }
     }
 }
 

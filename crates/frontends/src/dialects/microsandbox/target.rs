@@ -5,8 +5,11 @@ use std::time::Duration;
 use engine::{RunEnd, RunOptions, SandboxRef};
 use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec, Namespace};
 
-use super::lines::Lines;
-use crate::mcp::{Call, Failure, Followed, while_running};
+use super::lines::{Lines, Stream};
+use crate::{
+    denials,
+    mcp::{Call, Failure, Followed, while_running},
+};
 
 /// Longer time limits are cut to this: a year is as good as none.
 const MAX_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -46,7 +49,12 @@ impl Target {
         let mut lines = Lines::new(call.max_bytes(None));
         let Followed { end, .. } = while_running(call, run, Some(limit), |entry| lines.take(entry)).await?;
         match end {
-            RunEnd::Ended(outcome) => Ok((outcome, lines)),
+            RunEnd::Ended(outcome) => {
+                for sentence in denials::told(engine, &call.who, &exec).await {
+                    lines.say(Stream::Stderr, &sentence);
+                }
+                Ok((outcome, lines))
+            }
             RunEnd::Cancelled(_) => Err(Error::new(ErrorKind::Cancelled, "the call was cancelled").into()),
             RunEnd::Overdue | RunEnd::Left => {
                 let message = format!(

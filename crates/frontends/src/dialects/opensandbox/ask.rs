@@ -1,15 +1,18 @@
 //! What every route reads of a request: who asks, about which sandbox, and with which query.
 
 use axum::{
-    Extension, RequestPartsExt as _,
-    extract::{FromRequestParts, Query, RawPathParams},
+    extract::{FromRequestParts, Query},
     http::request::Parts,
 };
 use engine::{Engine, Principal, SandboxRef, SandboxView};
-use sandbox::{Error, ErrorKind, Result, SandboxState, Thing};
+use sandbox::{Error, Result, SandboxState, Thing};
 
 use super::handle::{SandboxHandle, shown};
-use crate::{http::ApiError, mcp::Mcp, ports::Proxy};
+use crate::{
+    http::{ApiError, caller, path_parameters},
+    mcp::Mcp,
+    ports::Proxy,
+};
 
 /// Most parameters of one query.
 const MAX_PAIRS: usize = 1024;
@@ -38,17 +41,18 @@ impl FromRequestParts<Front> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Front) -> Result<Self, ApiError> {
-        let Ok(Extension(who)) = parts.extract::<Extension<Principal>>().await else {
-            return Err(Error::new(ErrorKind::Unauthenticated, "the caller was not identified").into());
-        };
-        let path: RawPathParams =
-            parts.extract().await.map_err(|error| Error::invalid(format!("invalid path: {error}")))?;
-        let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Ok(Self { who, path, query: Pairs::of(parts)? })
+        Self::of(parts)
     }
 }
 
 impl Caller {
+    fn of(parts: &mut Parts) -> Result<Self, ApiError> {
+        let who = caller(parts)?;
+        let path = path_parameters(parts)?;
+        let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Ok(Self { who, path, query: Pairs::of(parts)? })
+    }
+
     pub(super) fn parameter(&self, name: &str) -> &str {
         self.path.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
@@ -75,7 +79,7 @@ impl FromRequestParts<Front> for Ask {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, front: &Front) -> Result<Self, ApiError> {
-        let caller = Caller::from_request_parts(parts, front).await?;
+        let caller = Caller::of(parts)?;
         let which = sandbox_of(caller.parameter("sandbox"))?;
         // Before anything else of the request is looked at: what is wrong with that must not tell a stranger more.
         front.engine().sandbox(&caller.who, &which).await?;

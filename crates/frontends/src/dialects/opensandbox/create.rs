@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use engine::{Engine, Force, Principal, Progress, PullOptions, Reference, SandboxRef, SandboxView};
+use engine::{
+    CreateRequest, Engine, Force, Principal, Progress, PullOptions, Reference, SandboxRef, SandboxView,
+};
 use sandbox::{
     Error, ErrorKind, ImageRef, InitSpec, Lifetime, Namespace, Next, OnExpiry, Result, SandboxSpec, Thing,
 };
@@ -104,7 +106,7 @@ impl Creation {
             if let Err(Ok(unwanted)) = done.send(made) {
                 let which = SandboxRef::from(&unwanted.id);
                 // A key that was revoked can do nothing any more, but what it left must go.
-                let ender = Principal { key: None, ..who };
+                let ender = Principal { key: None, session: None, ..who };
                 if let Err(error) = engine.remove_sandbox(&ender, &which, Force::Yes).await {
                     tracing::warn!(%which, error = &error as &dyn std::error::Error, "not removed");
                 }
@@ -121,7 +123,7 @@ impl Creation {
         {
             engine.pull_image(who, &reference, options, Progress::none()).await?;
         }
-        engine.create_sandbox(who, self.spec).await
+        engine.create_sandbox(who, CreateRequest::of_agent(self.spec)).await
     }
 }
 

@@ -234,7 +234,8 @@ mod tests {
     #[test]
     fn the_answer_tells_the_mode() {
         let mode = |policy: NetworkSpec| {
-            let view = NetworkView { policy, ceilings: Vec::new(), held_by: None, is_pending: false };
+            let (ceilings, requests) = (Vec::new(), Vec::new());
+            let view = NetworkView { policy, ceilings, requests, held_by: None, is_pending: false };
             shape(&view, None)["mode"].clone()
         };
         assert_eq!(mode(NetworkSpec::default()), "deny_all");

@@ -48,14 +48,15 @@ impl Activity {
     }
 
     /// Counts until the guard is dropped.
-    pub(crate) fn enter(&self) -> ActivityGuard {
+    pub fn enter(&self) -> ActivityGuard {
         self.n_open.fetch_add(1, Ordering::AcqRel);
         ActivityGuard(Arc::clone(&self.n_open))
     }
 }
 
+/// Counts as something that is going on, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ActivityGuard(Arc<AtomicUsize>);
+pub struct ActivityGuard(Arc<AtomicUsize>);
 
 impl Drop for ActivityGuard {
     fn drop(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, pin::pin, sync::Arc, time::Instant};
 
+use axum::http::request::Parts;
 use engine::{CallRecord, Frontend};
 use futures_util::{FutureExt, StreamExt, stream::SelectAll};
 use rmcp::{
@@ -11,20 +12,25 @@ use rmcp::{
 };
 use serde_json::Value;
 use tokio::sync::Notify;
+use tracing::{Instrument as _, Span};
 
 use super::{
     client::{Client, Way},
     convert, grants,
     listing::{self, Lists},
     misshapen::{self, Misshapen},
+    person::person,
     subscriptions::{MAX_SUBSCRIPTIONS, Subscriptions},
 };
-use crate::mcp::{
-    Mcp,
-    call::{Call, Progress, Session},
-    complete, instructions, prompts, resources,
-    schema::JsonObject,
-    surface::{Reply, Surface},
+use crate::{
+    mcp::{
+        Mcp,
+        call::{Call, Progress, Session},
+        complete, instructions, prompts, resources,
+        schema::JsonObject,
+        surface::{Reply, Surface},
+    },
+    trace::{self, RequestSpan, TRACEPARENT},
 };
 
 /// The server's side of one client.
@@ -61,7 +67,16 @@ impl Handler {
             session,
             cancelled: context.ct.clone(),
             progress: self.progress(context),
+            person: person(client.way, is_stateless(context), context),
         }
+    }
+
+    /// A part of the trace that the caller names, else of the HTTP request that brought the call.
+    fn span(&self, tool: &str, context: &RequestContext<RoleServer>) -> Span {
+        let known = self.surface.find(tool).map_or("other", |_| tool);
+        let outer = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<RequestSpan>());
+        let caller = context.meta.get(TRACEPARENT).and_then(Value::as_str);
+        trace::of_tool(known, outer, caller)
     }
 
     fn progress(&self, context: &RequestContext<RoleServer>) -> Progress {
@@ -119,6 +134,10 @@ impl Handler {
     }
 
     async fn audit(&self, asked: Asked, reply: &Reply, context: &RequestContext<RoleServer>) {
+        // A tool that does not exist has the name that the caller gave it.
+        let known = self.surface.find(&asked.tool).map_or("other", |_| asked.tool.as_str());
+        let (error, time) = (reply.error_code.as_deref(), asked.began.elapsed());
+        self.mcp.engine().count_request(Frontend::Mcp, known, error, time);
         let client = context.client_info().filter(|client| !client.name.is_empty());
         let record = CallRecord {
             frontend: Frontend::Mcp,
@@ -262,10 +281,18 @@ impl ServerHandler for Handler {
         let call = self.call(&context);
         let (session, chosen) = (call.session.clone(), &self.client.settings.toolsets);
         let before = session.toolsets(chosen);
+        let span = self.span(&request.name, &context);
         let reply = match self.mcp.turns().take(&self.client.who) {
-            Ok(_turn) => self.run_or_ask(&request.name, call, request.arguments, &context).await,
+            Ok(_turn) => {
+                let running = self.run_or_ask(&request.name, call, request.arguments, &context);
+                running.instrument(span.clone()).await
+            }
             Err(failure) => self.surface.failed(&request.name, failure),
         };
+        if let Some(code) = &reply.error_code {
+            span.record("error", code.as_str());
+        }
+        drop(span);
         self.audit(asked, &reply, &context).await;
         if session.toolsets(chosen) != before {
             self.tell_of_tools(&context).await;

@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     MAX_MESSAGE_BYTES, Profile,
     client::{Client, Owner, Way},
+    fixed_list,
     sessions::Sessions,
 };
 use crate::http::{ApiError, ApiResult};
@@ -89,10 +90,16 @@ async fn serve<P: Profile>(State(http): State<Http<P>>, request: Request) -> Api
     let way = if is_single { Way::SingleAnswers } else { Way::Requests };
     let client = Client::of(&parts, http.profile.settings(), way)?;
     let own = http.sessions.of(Owner::of(&client.who), client.ended.clone());
-    if let Some(id) = parts.headers.get(SESSION_HEADER)
-        && !id.to_str().is_ok_and(|id| own.has(id))
-    {
-        return Err(no_session());
+    if let Some(id) = parts.headers.get(SESSION_HEADER) {
+        if !id.to_str().is_ok_and(|id| own.has(id)) {
+            return Err(no_session());
+        }
+        if is_json
+            && let Some(list) = http.profile.fixed_list()
+            && let Some(id) = fixed_list::asked(&bytes, &parts.headers)
+        {
+            return Ok(fixed_list::answer(id, list));
+        }
     }
     if is_single {
         // The library insists on both, and gives what it can.

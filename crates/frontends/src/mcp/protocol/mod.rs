@@ -9,6 +9,7 @@ mod client;
 mod conformance;
 mod convert;
 mod events;
+mod fixed_list;
 mod grants;
 mod handler;
 mod hello;
@@ -16,14 +17,15 @@ mod http;
 mod listing;
 mod misshapen;
 mod patient;
+mod person;
 mod sessions;
 mod sse;
 mod stdio;
 mod subscriptions;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use axum::Router;
+use axum::{Router, body::Bytes};
 use rmcp::ServerHandler;
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +54,9 @@ pub(super) trait Profile: Clone + Send + Sync + 'static {
 
     /// One for each client, or for each request where the client has no session.
     fn handler(&self, client: Client) -> Self::Handler;
+
+    /// The result of `tools/list` as JSON, where it is the same for every client.
+    fn fixed_list(&self) -> Option<&Bytes>;
 }
 
 /// A surface that clients of another system know, served beside the native one.
@@ -72,11 +77,13 @@ struct Served {
     /// Made when the first client comes: a daemon that none uses does not pay for it.
     surface: Arc<LazyLock<Arc<Surface>>>,
     lists: Arc<Lists>,
+    fixed_list: Arc<OnceLock<Option<Bytes>>>,
 }
 
 impl Served {
     fn new(mcp: Mcp, dialect: Dialect) -> Self {
-        Self { mcp, surface: Arc::new(LazyLock::new(dialect.surface)), lists: Arc::default() }
+        let surface = Arc::new(LazyLock::new(dialect.surface));
+        Self { mcp, surface, lists: Arc::default(), fixed_list: Arc::default() }
     }
 }
 
@@ -90,6 +97,13 @@ impl Profile for Served {
     fn handler(&self, client: Client) -> Handler {
         let surface = Arc::clone(LazyLock::force(&self.surface));
         Handler::new(self.mcp.clone(), surface, Arc::clone(&self.lists), client)
+    }
+
+    fn fixed_list(&self) -> Option<&Bytes> {
+        match self.surface.manner.has_toolsets {
+            true => None,
+            false => self.fixed_list.get_or_init(|| fixed_list::json(&self.surface)).as_ref(),
+        }
     }
 }
 

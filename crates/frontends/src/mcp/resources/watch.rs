@@ -91,6 +91,10 @@ fn is_of_sandbox(kind: EventKind) -> bool {
         | EventKind::DiskLimit
         | EventKind::LedgerTrimmed
         | EventKind::NetworkDenied
+        | EventKind::NetworkRequested
+        | EventKind::NetworkGranted
+        | EventKind::NetworkRefused
+        | EventKind::NetworkGrantEnded
         | EventKind::SnapshotCreated
         | EventKind::SnapshotRemoved => false,
     }

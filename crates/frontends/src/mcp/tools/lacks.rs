@@ -8,7 +8,8 @@ mod tests;
 use engine::{NetworkDenials, NetworkReach};
 use serde_json::json;
 
-use crate::mcp::{next_call::written, output::from_character_border};
+use super::denials::{self, request};
+use crate::mcp::{next_call::written, output::from_character_border, surface::Surface};
 
 /// How much of the end of each stream is looked at.
 const LOOKED_AT_BYTES: usize = 8 * 1024;
@@ -16,6 +17,8 @@ const LOOKED_AT_BYTES: usize = 8 * 1024;
 const MAX_NAME_BYTES: usize = 64;
 /// Most packages of an install command that are repeated in a warning.
 const MAX_PACKAGES: usize = 20;
+
+const INSTALL: &str = "sandbox_package_install";
 
 /// The exit code of shells for a program that they do not find.
 const NOT_FOUND: i32 = 127;
@@ -75,6 +78,8 @@ pub(super) struct FailedCommand<'a> {
     pub(super) texts: [&'a str; 2],
     /// What its sandbox reaches, and was denied.
     pub(super) network: &'a NetworkDenials,
+    /// Whose tools the caller has.
+    pub(super) surface: &'a Surface,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,16 +96,6 @@ enum Lack {
 pub(super) fn warning(failed: &FailedCommand<'_>) -> Option<String> {
     let lack = lack(failed)?;
     let asked = asked_packages(failed.command);
-    let install = |manager: &str, packages: &[String]| match failed.sandbox {
-        Some(name) => {
-            let arguments = json!({ "name": name, "manager": manager, "packages": packages });
-            written("sandbox_package_install", &arguments)
-        }
-        None => format!(
-            "sandbox_create, then {} with its name",
-            written("sandbox_package_install", &json!({ "manager": manager, "packages": packages }))
-        ),
-    };
     Some(match lack {
         Lack::Network => {
             let (manager, packages) = asked.unwrap_or(("pip", vec!["NAME".to_owned()]));
@@ -110,33 +105,41 @@ pub(super) fn warning(failed: &FailedCommand<'_>) -> Option<String> {
                 // What was denied is told beside this.
                 NetworkReach::Policy if !failed.network.denied.is_empty() => return None,
                 NetworkReach::Policy => {
-                    return Some(
+                    let log = denials::log(failed.sandbox, failed.surface);
+                    let log = log.map_or(String::new(), |log| format!(", or see {log}"));
+                    return Some(format!(
                         "Nothing that it asked for was denied: the name does not exist, or nobody answers there. Correct \
-                         the address, or see sandbox_network_log."
-                            .to_owned(),
-                    );
+                         the address{log}."
+                    ));
                 }
             };
-            let open = match failed.sandbox {
-                Some(name) => written("sandbox_network", &json!({ "name": name, "allow": ["HOST"] })),
-                None => format!("sandbox_run with {}", json!({ "network": { "allow": ["HOST"] } })),
-            };
-            format!(
-                "This sandbox has {has}, so this cannot work, however long it runs. For packages call {}; for a host, \
-                 if the operator allows it, {open}; write other files with sandbox_fs_write.",
-                install(manager, &packages)
-            )
+            let mut ways = Vec::new();
+            if failed.network.reach == NetworkReach::Packages || has_installer(failed) {
+                ways.push(format!("For packages call {}", install(failed, manager, &packages)));
+            }
+            ways.push(format!("for a host, {}", open(failed)));
+            ways.push("write other files with sandbox_fs_write".to_owned());
+            let ways = ways.join("; ");
+            let (first, rest) = ways.split_at(1);
+            let ways = first.to_uppercase() + rest;
+            format!("This sandbox has {has}, so this cannot work, however long it runs. {ways}.")
         }
         Lack::Managed => {
             let (_, packages) = asked.unwrap_or(("pip", vec!["NAME".to_owned()]));
-            format!("pip may not change the system's Python here. Call {}.", install("pip", &packages))
+            let call = if has_installer(failed) {
+                install(failed, "pip", &packages)
+            } else {
+                let names = as_words(&packages);
+                in_shell(failed, &format!("python3 -m venv ~/.venv && ~/.venv/bin/pip install {names}"))
+            };
+            format!("pip may not change the system's Python here. Call {call}.")
         }
         Lack::Packages(manager, packages) => {
-            format!("A package is missing. Call {}, then run it again.", install(manager, &packages))
+            format!("A package is missing. Call {}, then run it again.", install(failed, manager, &packages))
         }
         Lack::Program(program) => format!(
             "There is no program {program} in this sandbox. If a Debian package has its name, call {}.",
-            install("apt", std::slice::from_ref(&program))
+            install(failed, "apt", std::slice::from_ref(&program))
         ),
         Lack::Space => match failed.sandbox {
             Some(name) => format!(
@@ -149,6 +152,66 @@ pub(super) fn warning(failed: &FailedCommand<'_>) -> Option<String> {
                 .to_owned(),
         },
     })
+}
+
+fn has_installer(failed: &FailedCommand<'_>) -> bool {
+    failed.surface.find(INSTALL).is_some()
+}
+
+/// The call that installs packages; where there is no tool for it, by a shell.
+fn install(failed: &FailedCommand<'_>, manager: &str, packages: &[String]) -> String {
+    if !has_installer(failed) {
+        let command = match manager {
+            "apt" => "apt-get update && apt-get install -y",
+            "npm" => "npm install",
+            _ => "pip install",
+        };
+        return in_shell(failed, &format!("{command} {}", as_words(packages)));
+    }
+    match failed.sandbox {
+        Some(name) => written(INSTALL, &json!({ "name": name, "manager": manager, "packages": packages })),
+        None => format!(
+            "sandbox_create, then {} with its name",
+            written(INSTALL, &json!({ "manager": manager, "packages": packages }))
+        ),
+    }
+}
+
+fn in_shell(failed: &FailedCommand<'_>, command: &str) -> String {
+    match failed.sandbox {
+        Some(name) => written("sandbox_shell", &json!({ "name": name, "command": command })),
+        None => format!(
+            "sandbox_create, then {} with its name",
+            written("sandbox_shell", &json!({ "command": command }))
+        ),
+    }
+}
+
+/// For a shell. Names that are repeated have no quotes in them.
+fn as_words(packages: &[String]) -> String {
+    packages.iter().map(|package| format!("'{package}'")).collect::<Vec<_>>().join(" ")
+}
+
+/// How a host is opened.
+fn open(failed: &FailedCommand<'_>) -> String {
+    let with_host = json!({ "network": { "allow": ["HOST"] } });
+    let has_tool = denials::has_policy_tool(failed.surface);
+    match (failed.sandbox, failed.network.may_widen) {
+        (None, true) => format!("sandbox_run with {with_host}"),
+        (Some(name), true) if has_tool => {
+            written("sandbox_network", &json!({ "name": name, "allow": ["HOST"] }))
+        }
+        (Some(_), true) => format!("sandbox_create with {with_host}"),
+        (Some(name), false) if has_tool => format!("which a person has to grant, {}", request(name, "HOST")),
+        (None, false) if has_tool => format!(
+            "which a person has to grant, sandbox_create, then {} with its name",
+            request("NAME", "HOST")
+        ),
+        (Some(name), false) => {
+            format!("ask the person who runs this server for {}", denials::on_the_host(name, "HOST"))
+        }
+        (None, false) => "ask the person who runs this server".to_owned(),
+    }
 }
 
 fn lack(failed: &FailedCommand<'_>) -> Option<Lack> {

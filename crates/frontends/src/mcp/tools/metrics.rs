@@ -18,6 +18,8 @@ const MEASURED_OVER: Duration = Duration::from_millis(50);
 /// Sandboxes that are measured at the same time.
 const MAX_AT_ONCE: usize = 32;
 const DEFAULT_INTERVAL_MS: u64 = 1000;
+/// Hosts in one answer.
+const MAX_HOSTS: usize = 10;
 
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Metrics;
@@ -128,10 +130,40 @@ struct OneArguments {
     name: String,
 }
 
-async fn one(call: Call, arguments: OneArguments) -> ToolResult<Metrics> {
+/// The metrics of one sandbox, with the hosts that it talked to.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct OneSandbox {
+    #[serde(flatten)]
+    metrics: Metrics,
+    /// The 10 busiest
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<Host>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Host {
+    host: String,
+    connections: u64,
+    denied: u64,
+    rx_bytes: u64,
+    tx_bytes: u64,
+}
+
+async fn one(call: Call, arguments: OneArguments) -> ToolResult<OneSandbox> {
     let view = find(&call, &arguments.name).await?;
     let read = Meter::new(&call, &view).read().await;
-    Ok(Answer::new(read.map_err(|error| select::refused(error, &view))?))
+    let metrics = read.map_err(|error| select::refused(error, &view))?;
+    let found = call.engine().network_hosts(&call.who, &SandboxRef::from(&view.id)).await?;
+    let hosts = found.hosts.into_iter().take(MAX_HOSTS).map(|host| Host {
+        host: host.host,
+        connections: host.connections,
+        denied: host.denied,
+        rx_bytes: host.received_bytes,
+        tx_bytes: host.sent_bytes,
+    });
+    Ok(Answer::new(OneSandbox { metrics, hosts: hosts.collect() }))
 }
 
 async fn find(call: &Call, name: &str) -> std::result::Result<SandboxView, Failure> {

@@ -1,6 +1,4 @@
 //! The tools, one file for each group. A new group is a file, two lines here, and a toolset.
-//!
-//! SSH comes as a further file.
 
 mod code;
 pub(crate) mod create;
@@ -13,6 +11,7 @@ mod lifecycle;
 mod logs;
 mod metrics;
 mod network;
+mod network_request;
 mod packages;
 mod run;
 mod runtime;
@@ -20,6 +19,7 @@ mod secrets;
 pub(crate) mod select;
 mod sessions;
 mod snapshots;
+mod ssh;
 #[cfg(test)]
 mod strangers;
 #[cfg(test)]
@@ -52,6 +52,7 @@ pub(crate) fn all() -> Vec<Tool> {
         secrets::tools(),
         images::tools(),
         snapshots::tools(),
+        ssh::tools(),
         volumes::tools(),
         runtime::tools(),
         toolsets::tools(),

@@ -1,11 +1,12 @@
 //! `sandbox_network` and `sandbox_network_log`: what a sandbox reaches, changed while it runs, and what it reached.
 
 use engine::{NetworkChange, NetworkPatch};
-use sandbox::{NetworkEventKind, Preset};
+use sandbox::{NetworkEventKind, NetworkRequest, NetworkRequestState, Preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::network_request;
 use crate::mcp::{Answer, Call, Native, Tool, ToolResult, next_call::written};
 
 /// Entries of the log in one answer.
@@ -17,6 +18,8 @@ pub(super) fn tools() -> Vec<Tool> {
             "Show what a sandbox reaches on the network, or change it at once.";
         "sandbox_network_log", "Network log of a sandbox", READS, log:
             "List which traffic of a sandbox was allowed and denied, and why.";
+        "sandbox_network_request", "Ask for network", ADDS, network_request::request:
+            "Ask a person to let a sandbox reach a host for a time, or see their answer.";
     }
 }
 
@@ -46,8 +49,18 @@ struct NetworkPolicy {
     /// What the operator allows at most
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ceilings: Vec<String>,
+    /// Granted beside the policy, for a time
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    grants: Vec<Grant>,
     #[serde(skip_serializing_if = "Option::is_none")]
     held_by: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Grant {
+    request: String,
+    rules: Vec<String>,
+    until: String,
 }
 
 async fn network(call: Call, arguments: Arguments) -> ToolResult<NetworkPolicy> {
@@ -72,9 +85,15 @@ async fn network(call: Call, arguments: Arguments) -> ToolResult<NetworkPolicy> 
         preset: policy.preset.unwrap_or_default().as_str(),
         rules: denied.chain(ordered).chain(allowed).collect(),
         ceilings: view.ceilings,
+        grants: view.requests.into_iter().filter_map(grant).collect(),
         held_by: view.held_by,
     })
     .warn_all(pending))
+}
+
+fn grant(request: NetworkRequest) -> Option<Grant> {
+    let until = request.until.filter(|_| request.state == NetworkRequestState::Granted)?.to_string();
+    Some(Grant { request: request.id.to_string(), rules: request.rules, until })
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use engine::Ensured;
+use engine::{Ensured, ExecView, FirstExec};
 use sandbox::{Error, ErrorKind, OnExpiry, RequestId, SandboxSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    create::{self, CreateFields, make, unmake},
+    create::{self, CreateFields, make_and_begin, unmake},
     denials,
-    exec::{ExecFields, ExecResult, Prepared, Reader, Terms, conclude, launch, to_the_end},
+    exec::{ExecFields, ExecResult, Launched, Prepared, Reader, Terms, conclude, launch, to_the_end},
 };
 use crate::mcp::{Answer, Call, Tool, ToolResult};
 
@@ -94,9 +94,10 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
         limit_life(&mut prepared.spec, command.spec.timeout);
     }
     let warnings = prepared.warnings.clone();
-    let Ensured { view, is_new } = make(&call, prepared).await?;
+    let first = FirstExec { spec: command.spec.clone(), in_default_shell: command.takes_default_shell };
+    let (Ensured { view, is_new }, begun) = make_and_begin(&call, prepared, first).await?;
     command.sandbox = view.id.to_string();
-    let answer = run_in(&call, command, view.name.as_str(), is_kept).await;
+    let answer = run_in(&call, command, begun, view.name.as_str(), is_kept).await;
     // One that was found is removed by whoever made it, or by its lifetime.
     if is_new && !is_kept {
         let (call, id) = (call.clone(), view.id.clone());
@@ -116,8 +117,18 @@ fn limit_life(spec: &mut SandboxSpec, limit: Option<Duration>) {
     lifetime.on_expiry = OnExpiry::Remove;
 }
 
-async fn run_in(call: &Call, mut command: Prepared, name: &str, is_kept: bool) -> ToolResult<ExecResult> {
-    let launched = launch(call, &command).await?;
+/// `begun`: the command, if it was started with its sandbox.
+async fn run_in(
+    call: &Call,
+    mut command: Prepared,
+    begun: Option<ExecView>,
+    name: &str,
+    is_kept: bool,
+) -> ToolResult<ExecResult> {
+    let launched = match begun {
+        Some(exec) => Launched::with_its_sandbox(exec),
+        None => launch(call, &command).await?,
+    };
     let (max_bytes, limit) = (call.max_bytes(command.max_bytes), command.spec.timeout);
     let (gathered, end) = to_the_end(call, &launched, command.stdin.take(), max_bytes, limit).await?;
     let fail_as = command.fail_on_non_zero.then_some("command");

@@ -71,6 +71,7 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         "sandbox_get_endpoint" => on(json!({ "port": 80 })),
         "sandbox_network" => on(json!({ "preset": "none" })),
         "sandbox_network_log" => on(json!({})),
+        "sandbox_network_request" => on(json!({ "rules": ["api.example.org"], "reason": "a test" })),
         "sandbox_package_install" => on(json!({ "packages": ["numpy"] })),
         "sandbox_package_status" => Refused(vec![
             json!({ "name": target, "package": "numpy" }),
@@ -111,6 +112,15 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         "sandbox_fs_copy_from_host" | "sandbox_fs_copy_to_host" => {
             on(json!({ "hostPath": "/etc/hostname", "guestPath": path }))
         }
+        "sandbox_ssh_exec" => on(json!({ "command": "cat /root/secret" })),
+        "sandbox_sftp_read" | "sandbox_sftp_realpath" | "sandbox_sftp_readlink" => {
+            on(json!({ "path": path }))
+        }
+        "sandbox_sftp_mkdir" => on(json!({ "path": "/root/new" })),
+        "sandbox_sftp_write" => on(json!({ "path": path, "content": "changed" })),
+        "sandbox_sftp_remove" => on(json!({ "path": path, "kind": "file" })),
+        "sandbox_sftp_rename" => on(json!({ "from": path, "to": "/root/gone" })),
+        "sandbox_sftp_symlink" => on(json!({ "target": "/", "linkPath": "/root/link" })),
         // In a namespace a name is one's own, so what is refused is what is not there.
         "volume_create" => Silent(json!({ "name": "red-volume" })),
         "volume_list" => Silent(json!({})),

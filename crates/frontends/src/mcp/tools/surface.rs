@@ -16,21 +16,8 @@ const OLDER_FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-too
 /// What a model pays for being shown the default tools.
 const MAX_LISTING_BYTES: usize = 16 * 1024;
 
-/// Tools that come with SSH. One that is there must not be listed here.
-const NOT_YET: [&str; 9] = [
-    "sandbox_ssh_exec",
-    "sandbox_sftp_read",
-    "sandbox_sftp_write",
-    "sandbox_sftp_mkdir",
-    "sandbox_sftp_remove",
-    "sandbox_sftp_rename",
-    "sandbox_sftp_realpath",
-    "sandbox_sftp_readlink",
-    "sandbox_sftp_symlink",
-];
-
 /// Where our annotations differ, what they are, and why.
-const OTHER_HINTS: [(&str, Hints, &str); 15] = [
+const OTHER_HINTS: [(&str, Hints, &str); 16] = [
     ("sandbox_create", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_run", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_restore", Hints::DESTROYS_MORE, "with replace it removes a sandbox"),
@@ -39,6 +26,7 @@ const OTHER_HINTS: [(&str, Hints, &str); 15] = [
     ("sandbox_fs_write", Hints::DESTROYS_MORE, "it overwrites what is there, or adds to it each time"),
     ("sandbox_fs_copy", Hints::DESTROYS, "it overwrites what is there; the same again changes nothing more"),
     ("volume_fs_write", Hints::DESTROYS, "it overwrites what is there"),
+    ("sandbox_sftp_write", Hints::DESTROYS, "it overwrites what is there"),
     ("volume_fs_copy", Hints::DESTROYS, "it overwrites what is there; the same again changes nothing more"),
     (
         "sandbox_fs_copy_from_host",
@@ -141,15 +129,10 @@ fn every_tool_takes_what_the_surface_we_follow_takes() {
     let surface = native();
     let mut found = Vec::new();
     for theirs in facts() {
-        let is_not_yet = NOT_YET.contains(&theirs.name.as_str());
         match surface.find(&theirs.name) {
             Some(ours) => found.extend(differences(&theirs, ours)),
-            None if is_not_yet => {}
             None => found.push(format!("{}: no such tool", theirs.name)),
         }
-    }
-    for name in NOT_YET.iter().filter(|name| surface.find(name).is_some()) {
-        found.push(format!("{name}: is there, and listed as not there yet"));
     }
     assert!(found.is_empty(), "{found:#?}");
 }
@@ -173,7 +156,6 @@ fn the_facts_are_of_a_whole_surface() {
     let facts = facts();
     let names: BTreeSet<_> = facts.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!((facts.len(), names.len()), (70, 70));
-    assert!(NOT_YET.iter().all(|name| names.contains(name)));
     let create = facts.iter().find(|tool| tool.name == "sandbox_create").unwrap();
     assert_eq!(create.parameters["rootfs.registry.auth.kind"].values, [json!("anonymous"), json!("basic")]);
     assert!(create.parameters["patches[].kind"].required);

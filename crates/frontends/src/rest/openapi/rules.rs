@@ -34,6 +34,7 @@ const SOME_TIME: Rule = Rule::Within(1, usize::MAX);
 /// A week, in seconds.
 const LINK_TIME: Rule = Rule::Within(1, 604_800);
 
+const GRANT_TIME: Rule = Rule::Within(1, sandbox::network::MAX_GRANT_SECONDS as usize);
 const PORT: Rule = Rule::Within(1, u16::MAX as usize);
 /// 0 is any free one.
 const HOST_PORT: Rule = Rule::Within(0, u16::MAX as usize);
@@ -70,6 +71,13 @@ const PARAMETERS: &[(&str, Rule)] = &[
     ("buildArg", Rule::Text { pattern: "^[A-Za-z_][A-Za-z0-9_]*=[^\\u0000]*$", longest: 4095 }),
     ("graceMs", GRACE),
     ("port", PORT),
+    (
+        "topics",
+        Rule::Text {
+            pattern: "^(sandboxes|usage|execs|calls|network|pending)(,(sandboxes|usage|execs|calls|network|pending))*$",
+            longest: 255,
+        },
+    ),
 ];
 
 /// Of members of request bodies, by the schema they are in; `*` stands for all of [`BODIES`].
@@ -104,6 +112,9 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
     ("Lifetime", "ttlMs", SOME_TIME),
     ("Lifetime", "idleMs", SOME_TIME),
     ("LinkRequest", "ttlSeconds", LINK_TIME),
+    ("ShareRequest", "expires", LINK_TIME),
+    ("ShareRequest", "sandbox", NAME),
+    ("ShareRequest", "key", NAME),
     ("ExposeRequest", "ttlSeconds", LINK_TIME),
     ("ExposeRequest", "port", PORT),
     ("ExposeRequest", "host", HOST_PORT),
@@ -114,6 +125,10 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
     ("Policy", "rules", NETWORK_RULES),
     ("NetworkSpec", "allow", NETWORK_RULES),
     ("NetworkSpec", "deny", NETWORK_RULES),
+    ("NetworkRequestSpec", "rules", NETWORK_RULES),
+    ("NetworkRequestSpec", "reason", Rule::Matches("\\S")),
+    ("NetworkRequestSpec", "forSeconds", GRANT_TIME),
+    ("NetworkGrantRequest", "forSeconds", GRANT_TIME),
     (
         "RuleSpec",
         "target",
@@ -149,7 +164,10 @@ const BODIES: &[&str] = &[
     "Limits",
     "LinkRequest",
     "MkdirRequest",
+    "NetworkGrantRequest",
     "NetworkLimitsSpec",
+    "NetworkRefusal",
+    "NetworkRequestSpec",
     "NetworkSpec",
     "PackageRequest",
     "PortSpec",
@@ -161,6 +179,7 @@ const BODIES: &[&str] = &[
     "Rlimit",
     "RuleSpec",
     "SandboxSpec",
+    "ShareRequest",
     "SignalRequest",
     "SnapshotRequest",
     "SymlinkRequest",
@@ -270,7 +289,9 @@ fn rule_parameter(parameter: &mut Parameter) {
     };
     tell_not_null(schema);
     tell_width(schema);
-    if let Some((_, rule)) = PARAMETERS.iter().find(|(name, _)| *name == parameter.name) {
+    // A moment has a form of its own, whatever its name means elsewhere.
+    let is_moment = schema.format == Some(SchemaFormat::KnownFormat(KnownFormat::DateTime));
+    if let Some((_, rule)) = PARAMETERS.iter().find(|(name, _)| *name == parameter.name && !is_moment) {
         rule.put_into(schema);
     }
 }

@@ -1,5 +1,7 @@
 //! Facts that happened, in order.
 
+use jiff::Timestamp;
+use sandbox::Namespace;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -12,4 +14,12 @@ pub struct EventsQuery {
     /// Keep the stream open for new events.
     #[serde(default)]
     pub follow: bool,
+    /// Only events of this sandbox: its name, or its id. It may be gone.
+    pub sandbox: Option<String>,
+    /// The namespace of the sandbox, where names are not unique.
+    pub namespace: Option<Namespace>,
+    /// Only events of these kinds, separated by commas, such as `sandbox_created,exec_ended`.
+    pub kinds: Option<String>,
+    /// Only events from this moment on. With `follow` and without `from`, kept events come first.
+    pub since: Option<Timestamp>,
 }

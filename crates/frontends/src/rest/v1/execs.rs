@@ -25,6 +25,9 @@ pub struct ExecResult {
     /// With `trackFiles`: the files it created or changed below its working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<FileLink>>,
+    /// With `wait=true`: what of its traffic was denied while it ran, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The output of one stream: all of it, or its head and tail.

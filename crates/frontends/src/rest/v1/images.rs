@@ -45,6 +45,24 @@ pub struct ImageDetail {
     pub config: ImageConfig,
     /// Lowest first.
     pub layers: Vec<ImageLayer>,
+    /// Oldest first. Each step that is not empty made one layer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<ImageStep>,
+}
+
+/// One step of how the image came about, as the image says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageStep {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// It changed no files.
+    #[serde(default)]
+    pub empty: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -79,6 +97,44 @@ pub struct PullRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Password>,
     /// Without TLS; for callers of every namespace.
+    #[serde(default)]
+    pub insecure: bool,
+}
+
+/// Where to push an image, and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PushRequest {
+    /// The name there; default: the image's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// With `password`, instead of the daemon's own credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub username: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Password>,
+    /// Without TLS.
+    #[serde(default)]
+    pub insecure: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Pushed {
+    /// In full.
+    pub reference: String,
+    /// Of the manifest in the registry.
+    pub digest: String,
+}
+
+/// A user of a registry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LoginRequest {
+    #[schema(example = "registry.example")]
+    pub registry: String,
+    pub username: String,
+    pub password: Password,
+    /// Without TLS.
     #[serde(default)]
     pub insecure: bool,
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-pub use sandbox::KeyView as Key;
 use sandbox::{ByteSize, KeyFormat, Namespace, Policy};
+pub use sandbox::{KeyView as Key, SshKeyView as SshKey};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -42,6 +42,22 @@ pub struct KeyRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyList {
     pub keys: Vec<Key>,
+}
+
+/// A public key of SSH to bind to a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SshKeyRequest {
+    /// Id or label of the key.
+    pub key: String,
+    /// The line of a file such as `id_ed25519.pub`.
+    pub public_key: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SshKeyList {
+    pub ssh_keys: Vec<SshKey>,
 }
 
 /// A new key.

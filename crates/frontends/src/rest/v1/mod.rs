@@ -25,14 +25,18 @@ mod entries;
 mod events;
 mod execs;
 mod files;
+mod fleet;
 mod images;
 mod keys;
 mod links;
+mod live;
 mod network;
 mod packages;
 mod ports;
+mod runs;
 mod sandboxes;
 mod secrets;
+mod session;
 mod snapshots;
 mod system;
 mod volumes;
@@ -58,23 +62,33 @@ pub use files::{
     GrepMatch, GrepMatches, GrepQuery, LinkTarget, ListQuery, MkdirRequest, Octal, PathList, ReadQuery,
     RemoveRequest, RenameRequest, StatQuery, SymlinkRequest, WatchEvent, WatchQuery, WriteQuery, Written,
 };
+pub use fleet::{Check, CheckStatus, Diagnosis, Fleet};
 pub use images::{
-    ArchiveFormat, Image, ImageDetail, ImageLayer, ImageList, ImagesFreed, ImagesUsage, ImportQuery,
-    LoadQuery, PullEvent, PullLayer, PullRequest, PullState, RemoveImageQuery, TagRequest,
+    ArchiveFormat, Image, ImageDetail, ImageLayer, ImageList, ImageStep, ImagesFreed, ImagesUsage,
+    ImportQuery, LoadQuery, LoginRequest, PullEvent, PullLayer, PullRequest, PullState, PushRequest, Pushed,
+    RemoveImageQuery, TagRequest,
 };
-pub use keys::{Key, KeyList, KeyRequest, NewKey};
+pub use keys::{Key, KeyList, KeyRequest, NewKey, SshKey, SshKeyList, SshKeyRequest};
 pub use links::{Link, LinkRequest};
-pub use network::{NetworkLog, NetworkLogQuery};
+pub use live::{
+    LiveGone, LiveHello, LiveLagged, LiveMessage, LiveQuery, LiveReady, LiveUsage, TerminalQuery,
+};
+pub use network::{
+    NetworkAnswerQuery, NetworkGrantRequest, NetworkLog, NetworkLogQuery, NetworkRefusal, NetworkRequestList,
+    NetworkRequestsQuery,
+};
 pub use packages::{
     InstallQuery, ManagerPackages, Package, PackageJob, PackageJobList, PackageRequest, PackageStatus,
     Packages, PackagesQuery,
 };
 pub use ports::{Endpoint, ExposeRequest, Port, PortList};
+pub use runs::{RunQuery, RunRequest, RunResult};
 pub use sandboxes::{
-    ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxList, StopQuery,
-    WaitQuery,
+    ConnectQuery, DrainQuery, NamespaceQuery, ProcessList, RemoveQuery, Sandbox, SandboxChange, SandboxList,
+    StopQuery, WaitQuery,
 };
 pub use secrets::{RemoveSecretQuery, Secret, SecretList, SecretRequest};
+pub use session::{NewSession, NewShare, PageAddress, Session, ShareList, ShareRequest, SignInRequest};
 pub use snapshots::{
     Diff, DiffQuery, FileChange, ForkList, ForkSandboxRequest, LoadSnapshotQuery, RemoveSnapshotQuery,
     RestoreRequest, SaveSnapshotQuery, Snapshot, SnapshotList, SnapshotRemoved, SnapshotRequest,

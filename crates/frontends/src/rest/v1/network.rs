@@ -1,6 +1,6 @@
 //! The network of a sandbox.
 
-use engine::NetworkLogEntry;
+use engine::{NetworkLogEntry, NetworkRequestView};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -16,3 +16,39 @@ query!(NetworkLogQuery {
     #[param(minimum = 1)]
     pub limit: Option<u32>,
 });
+
+/// Requests for more network than sandboxes' policies allow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NetworkRequestList {
+    pub requests: Vec<NetworkRequestView>,
+}
+
+query!(NetworkRequestsQuery {
+    /// Only those that wait for an answer.
+    #[serde(default)]
+    pub pending: bool,
+});
+
+query!(NetworkAnswerQuery {
+    /// Answer after this long even if nobody has decided; at once when absent.
+    pub wait_ms: Option<u64>,
+});
+
+/// How long a request is granted for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkGrantRequest {
+    /// When absent: as long as was asked for, or an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 2592000)]
+    pub for_seconds: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkRefusal {
+    /// Why, for whoever asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 1000)]
+    pub reason: Option<String>,
+}

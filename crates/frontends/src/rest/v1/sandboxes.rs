@@ -4,11 +4,23 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use sandbox::{
-    BackendKind, ImageRef, InitSpec, Isolation, KeyId, Lifetime, LimitsPlan, MountSpec, Namespace, PortView,
-    ProcessEntry, RequestId, Rlimit, SandboxId, SandboxName, SandboxState,
+    BackendKind, ImageRef, InitSpec, Isolation, KeyId, Lifetime, Limits, LimitsPlan, MountSpec, Namespace,
+    PortView, ProcessEntry, RequestId, Rlimit, SandboxId, SandboxName, SandboxState,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// What to change of a sandbox. What is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SandboxChange {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub name: Option<SandboxName>,
+    /// `memory`, `swap`, `cpus` and `pids` can be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+}
 
 /// One sandbox: its spec, the decided settings, and its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

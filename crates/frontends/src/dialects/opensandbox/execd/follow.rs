@@ -22,6 +22,7 @@ use super::{
     events::{Frames, MEDIA_TYPE},
     lines::Lines,
 };
+use crate::denials;
 
 /// Between two signs of life on a silent stream.
 const PING_EVERY: Duration = Duration::from_secs(3);
@@ -37,6 +38,9 @@ pub(super) enum Kind {
 }
 
 struct Following {
+    engine: Engine,
+    who: Principal,
+    exec: ExecView,
     run: Run,
     frames: Frames,
     lines: Lines,
@@ -60,6 +64,9 @@ pub(super) async fn follow(
         frames.count(count);
     }
     let following = Following {
+        engine: engine.clone(),
+        who: who.clone(),
+        exec: exec.clone(),
         run,
         frames,
         lines: Lines::default(),
@@ -146,6 +153,9 @@ impl Following {
         self.flush();
         let took_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut frames = self.frames;
+        for sentence in denials::told(&self.engine, &self.who, &self.exec).await {
+            frames.line("stderr", &sentence);
+        }
         match self.run.end().await {
             Ok(RunEnd::Ended(outcome)) if outcome.is_success() => frames.complete(took_ms),
             Ok(RunEnd::Ended(_)) if self.has_error => {}

@@ -5,13 +5,13 @@
 
 use axum::{
     Extension, Json,
-    extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
+    extract::ws::{CloseFrame, Message, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
     http::StatusCode,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use engine::{Engine, Entry, EntryBody, ExecView, Follow, Principal, SandboxRef, SignalScope};
-use futures_util::{FutureExt as _, StreamExt, future::BoxFuture, stream, stream::BoxStream};
+use engine::{Entry, EntryBody, ExecView, Follow};
+use futures_util::StreamExt;
 use sandbox::{Error, ErrorKind, ExecId, ExecSpec, Result, TerminalSize, Thing};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,14 +23,13 @@ use crate::{
         commands::{self, exec_id},
         handle::SandboxHandle,
     },
-    http::{ApiResult, OptionalJson, StreamLease, StreamPlace},
+    http::{ApiResult, OptionalJson, StreamLease},
+    terminal::{Attached, Framing, Input, Terminal},
 };
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const REPLAY: u8 = 3;
-/// Longest frame of a client.
-const MAX_FRAME_BYTES: usize = 1024 * 1024;
 const NORMAL_CLOSURE: u16 = 1000;
 const SIGNALS: [(&str, i32); 8] = [
     ("SIGHUP", 1),
@@ -118,34 +117,24 @@ pub(super) async fn attach(
     let since = query.number("since")?;
     let exec = terminal(&ask).await?;
     let upgrade = upgrade.map_err(|refused| Error::invalid(refused.body_text()))?;
-    let lease = lease.map(|Extension(lease)| lease);
-    let place = match lease.as_ref().map(StreamLease::take) {
-        Some(Err(refusal)) => return Ok(refusal.into_response()),
-        Some(Ok(place)) => place,
-        None => None,
-    };
-    let key_ended = lease.map_or_else(|| std::future::pending().boxed(), |lease| lease.ended());
-    let SandboxHandle { engine, who, which } = ask.sandbox();
-    let entries = engine.exec_entries(who, which, &exec.id, 1, Follow::Yes).await?;
-    let attached = Attached {
-        engine: engine.clone(),
-        who: who.clone(),
-        which: which.clone(),
-        exec: exec.id,
+    let frames = Frames {
+        exec: exec.id.clone(),
         n_skipped: since.unwrap_or(0),
         replayed_to: since.map_or(0, |_| exec.last_entry),
         offset: 0,
-        _place: place,
     };
-    Ok(upgrade
-        .max_message_size(MAX_FRAME_BYTES)
-        .on_upgrade(move |socket| attached.serve(socket, entries, key_ended)))
+    let SandboxHandle { engine, who, which } = ask.sandbox();
+    let terminal =
+        Terminal { engine: engine.clone(), who: who.clone(), which: which.clone(), exec: exec.id, from: 1 };
+    let attached = Attached::new(terminal, Box::new(frames), lease.map(|Extension(lease)| lease)).await;
+    Ok(match attached? {
+        Ok(attached) => attached.answer(upgrade),
+        Err(refusal) => refusal.into_response(),
+    })
 }
 
-struct Attached {
-    engine: Engine,
-    who: Principal,
-    which: SandboxRef,
+/// How its clients are spoken to.
+struct Frames {
     exec: ExecId,
     /// Bytes of output that the client has already.
     n_skipped: u64,
@@ -153,58 +142,26 @@ struct Attached {
     replayed_to: u64,
     /// Bytes of output so far.
     offset: u64,
-    _place: Option<StreamPlace>,
 }
 
-impl Attached {
-    async fn serve(
-        mut self,
-        mut socket: WebSocket,
-        mut entries: BoxStream<'static, Result<Entry>>,
-        mut key_ended: BoxFuture<'static, ()>,
-    ) {
-        let hello = json!({ "type": "connected", "session_id": self.exec, "mode": "pty" });
-        if socket.send(text(&hello)).await.is_err() {
-            return;
-        }
-        loop {
-            let sent = tokio::select! {
-                () = &mut key_ended => return,
-                entry = entries.next() => match entry {
-                    Some(entry) => match self.output(entry) {
-                        Some(message) => socket.send(message).await,
-                        None => Ok(()),
-                    },
-                    None => return self.leave(socket).await,
-                },
-                message = socket.recv() => match message {
-                    Some(Ok(message)) => match self.input(message).await {
-                        Some(answer) => socket.send(answer).await,
-                        None => Ok(()),
-                    },
-                    Some(Err(_)) | None => return,
-                },
-            };
-            if sent.is_err() {
-                return;
-            }
-        }
+impl Framing for Frames {
+    fn hello(&self) -> Option<Message> {
+        Some(text(&json!({ "type": "connected", "session_id": self.exec, "mode": "pty" })))
     }
 
-    /// The frame for an entry, if it is one to be shown.
-    fn output(&mut self, entry: Result<Entry>) -> Option<Message> {
+    fn output(&mut self, entry: Result<Entry>) -> Vec<Message> {
         let (number, bytes) = match entry {
             Ok(Entry { number, body: EntryBody::Stdout(bytes) | EntryBody::Stderr(bytes), .. }) => {
                 (number, bytes)
             }
-            Ok(_) => return None,
-            Err(error) => return Some(failure("RUNTIME_ERROR", &error)),
+            Ok(_) => return Vec::new(),
+            Err(error) => return vec![failure("RUNTIME_ERROR", &error)],
         };
         let n_known = self.n_skipped.saturating_sub(self.offset).min(bytes.len() as u64);
         self.offset += bytes.len() as u64;
         let fresh = bytes.slice(n_known as usize..);
         if fresh.is_empty() {
-            return None;
+            return Vec::new();
         }
         let mut frame = Vec::with_capacity(fresh.len() + 9);
         if number <= self.replayed_to {
@@ -214,51 +171,37 @@ impl Attached {
             frame.push(STDOUT);
         }
         frame.extend_from_slice(&fresh);
-        Some(Message::Binary(frame.into()))
+        vec![Message::Binary(frame.into())]
     }
 
-    /// Does what a client asks for. What it is told of that, if anything.
-    async fn input(&self, message: Message) -> Option<Message> {
-        let done = match message {
+    fn input(&self, message: Message) -> Input {
+        match message {
             Message::Binary(frame) => match frame.split_first() {
-                Some((&STDIN, _)) => self.write(frame.slice(1..)).await,
-                _ => return Some(invalid_frame()),
+                Some((&STDIN, _)) => Input::Write(frame.slice(1..)),
+                _ => Input::Answer(invalid_frame()),
             },
             Message::Text(frame) => match serde_json::from_str(&frame) {
-                Ok(Control::Ping) => return Some(text(&json!({ "type": "pong" }))),
-                Ok(Control::Stdin { data }) => self.write(Bytes::from(data)).await,
-                Ok(Control::Resize { cols, rows }) => {
-                    let size = TerminalSize { rows, cols };
-                    self.engine.exec_resize(&self.who, &self.which, &self.exec, size).await
-                }
+                Ok(Control::Ping) => Input::Answer(text(&json!({ "type": "pong" }))),
+                Ok(Control::Stdin { data }) => Input::Write(Bytes::from(data)),
+                Ok(Control::Resize { cols, rows }) => Input::Resize(TerminalSize { rows, cols }),
                 Ok(Control::Signal { signal }) => match SIGNALS.iter().find(|(name, _)| *name == signal) {
-                    Some((_, number)) => {
-                        let scope = SignalScope::Group;
-                        self.engine.exec_signal(&self.who, &self.which, &self.exec, *number, scope).await
-                    }
-                    None => return Some(invalid_frame()),
+                    Some((_, number)) => Input::Signal(*number),
+                    None => Input::Answer(invalid_frame()),
                 },
-                Err(_unreadable) => return Some(invalid_frame()),
+                Err(_unreadable) => Input::Answer(invalid_frame()),
             },
-            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return None,
-        };
-        done.err().map(|error| failure("STDIN_WRITE_FAILED", &error))
-    }
-
-    async fn write(&self, bytes: Bytes) -> Result<()> {
-        let bytes = stream::iter([Ok(bytes)]).boxed();
-        self.engine.exec_stdin(&self.who, &self.which, &self.exec, bytes, false).await.map(drop)
-    }
-
-    /// The program has ended, or the daemon leaves.
-    async fn leave(self, mut socket: WebSocket) {
-        let exec = self.engine.exec_view(&self.who, &self.which, &self.exec).await;
-        if let Some(exit_code) = exec.ok().and_then(|exec| exec.exit_code) {
-            // A client that is gone need not be told.
-            socket.send(text(&json!({ "type": "exit", "exit_code": exit_code }))).await.ok();
+            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => Input::Nothing,
         }
+    }
+
+    fn refused(&self, error: &Error) -> Message {
+        failure("STDIN_WRITE_FAILED", error)
+    }
+
+    fn end(&self, exec: &ExecView) -> Vec<Message> {
+        let exit_code = exec.exit_code.map(|code| text(&json!({ "type": "exit", "exit_code": code })));
         let close = CloseFrame { code: NORMAL_CLOSURE, reason: "process exited".into() };
-        socket.send(Message::Close(Some(close))).await.ok();
+        exit_code.into_iter().chain([Message::Close(Some(close))]).collect()
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
     words,
 };
 use crate::{
+    denials,
     dialects::opensandbox::{
         commands::{end, exec_id, start_line},
         handle::now_ms,
@@ -85,7 +86,10 @@ pub(super) async fn run(call: Call, arguments: RunArguments) -> ToolResult<Execu
     let mut printed = Printed::new(call.max_bytes(None).min(MAX_ANSWER_BYTES), asked_at);
     let Followed { end, .. } = while_running(&call, run, limit, |entry| printed.take(entry)).await?;
     match end {
-        RunEnd::Ended(outcome) => printed.finish(&exec, &outcome),
+        RunEnd::Ended(outcome) => {
+            let denied = denials::told(engine, &call.who, &exec).await;
+            Ok(printed.finish(&exec, &outcome)?.warn_all(denied))
+        }
         RunEnd::Cancelled(_) => Err(words::cancelled()),
         RunEnd::Overdue | RunEnd::Left => {
             let message = "the time limit is over, and the sandbox did not report how the command ended";

@@ -38,7 +38,7 @@ fn hint(error: &Error) -> Option<String> {
             "Wait until a command in the sandbox has ended, or end one with command_interrupt."
         }
         Next::Raise(Limit::RequestRate | Limit::Streams) => "Wait a moment, then call it again.",
-        Next::MakeKey => "Ask the server's operator for a key.",
+        Next::MakeKey | Next::SignIn => "Ask the server's operator for a key.",
         Next::Diagnose | Next::Recover | Next::Listen => "Only the server's operator can fix this.",
         _ => return None,
     };

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use axum::body::Bytes;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, model,
     service::{RequestContext, SubscriptionContext},
@@ -55,6 +56,10 @@ impl Profile for Conformance {
 
     fn handler(&self, _client: Client) -> Handler {
         Handler { changes: self.changes.clone(), followed: Mutex::default() }
+    }
+
+    fn fixed_list(&self) -> Option<&Bytes> {
+        None
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     mcp::{
         Answer, Call, Failure, Tool, ToolResult,
         envelope::{EXEC_FAILED, Link, Part},
+        surface::Surface,
         tools::{
             denials,
             exec::{Launched, Prepared, launch, rest_of_output, time_limit},
@@ -185,15 +186,16 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
     }
     let network = denials::during(call, &launched.exec).await;
     collected.warn(ignored);
-    collected.warn(denials::warnings(&network, Some(&target.name)));
+    collected.warn(denials::warnings(&network, Some(&target.name), &call.surface));
     collected.warn((launched.was_started && !target.is_new).then(|| STARTED_WARNING.to_owned()));
     let exec = &launched.exec.id;
     let rest = |cursor| rest_of_output(&target.name, exec, cursor);
     let finished = collected.finish(end.outcome(), rest);
-    conclude(finished, &launched, &end, target, &prepared, &network)
+    conclude(call, finished, &launched, &end, target, &prepared, &network)
 }
 
 fn conclude(
+    call: &Call,
     finished: Finished,
     launched: &Launched,
     end: &RunEnd,
@@ -224,7 +226,7 @@ fn conclude(
                 .with_details(json!(result)));
         }
     }
-    let lack = lack(&result, &target.name, network);
+    let lack = lack(&result, &target.name, network, &call.surface);
     warnings.extend(time_warning(&result, prepared.spec.timeout, lack.is_some()));
     warnings.extend(state_warning(&result));
     if prepared.fail_on_non_zero && !result.success {
@@ -244,7 +246,7 @@ fn conclude(
 }
 
 /// What code lacked that failed, as far as its exception and its last words tell.
-fn lack(result: &CellResult, sandbox: &str, network: &NetworkDenials) -> Option<String> {
+fn lack(result: &CellResult, sandbox: &str, network: &NetworkDenials, surface: &Surface) -> Option<String> {
     if result.success {
         return None;
     }
@@ -257,6 +259,7 @@ fn lack(result: &CellResult, sandbox: &str, network: &NetworkDenials) -> Option<
         timed_out: result.timed_out,
         texts: [exception.as_deref().unwrap_or(&result.stdout), &result.stderr],
         network,
+        surface,
     })
 }
 

@@ -11,7 +11,7 @@ mod secrets;
 #[cfg(test)]
 mod tests;
 
-use engine::{CreateRequest, Ensured, Force, SandboxIdentity, SandboxRef, SandboxView};
+use engine::{CreateRequest, Ensured, ExecView, FirstExec, Force, SandboxIdentity, SandboxRef, SandboxView};
 use sandbox::{ByteSize, DEFAULT_SHELL, Error, ErrorKind, SandboxId, SandboxPlan, Thing};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -104,11 +104,32 @@ async fn described(call: &Call, view: &SandboxView) -> Created {
 /// Makes the sandbox with all its files, in a task of its own: a caller who goes away, or cancels, leaves a whole
 /// sandbox or none. What the same request made before is found: it has its files, and replaced what was to be replaced.
 pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Ensured, Failure> {
+    Ok(begin(call, prepared, None).await?.0)
+}
+
+/// The same with a command, which is started with the sandbox where that can be: not in one that was found, and not in
+/// one that replaces another.
+pub(crate) async fn make_and_begin(
+    call: &Call,
+    prepared: Prepared,
+    first: FirstExec,
+) -> Result<(Ensured, Option<ExecView>), Failure> {
+    begin(call, prepared, Some(first)).await
+}
+
+async fn begin(
+    call: &Call,
+    prepared: Prepared,
+    first: Option<FirstExec>,
+) -> Result<(Ensured, Option<ExecView>), Failure> {
     let call = call.clone();
     let making = tokio::spawn(async move {
         let (namespace, request_id) = (prepared.spec.namespace.clone(), prepared.spec.request_id.clone());
         let identity = SandboxIdentity { namespace, request_id, which: None };
-        call.engine().ensure_exists(&call.who, &identity, make_whole(&call, prepared)).await
+        let mut begun = None;
+        let make = make_whole(&call, prepared, first, &mut begun);
+        let ensured = call.engine().ensure_exists(&call.who, &identity, make).await?;
+        Ok((ensured, begun))
     });
     making.await.unwrap_or_else(|error| {
         Err(Failure::from(
@@ -117,7 +138,12 @@ pub(crate) async fn make(call: &Call, prepared: Prepared) -> Result<Ensured, Fai
     })
 }
 
-async fn make_whole(call: &Call, prepared: Prepared) -> Result<Ensured, Failure> {
+async fn make_whole(
+    call: &Call,
+    prepared: Prepared,
+    first: Option<FirstExec>,
+    begun: &mut Option<ExecView>,
+) -> Result<Ensured, Failure> {
     let Prepared { mut spec, replace, registry, secrets, .. } = prepared;
     secrets.check(call, &spec.namespace).await?;
     mounts::allow(call, &mut spec.mounts).await?;
@@ -125,15 +151,21 @@ async fn make_whole(call: &Call, prepared: Prepared) -> Result<Ensured, Failure>
     let (sources, reports) = patches::open(call, &spec.patches).await?;
     let earlier = replace.zip(spec.name.clone());
     let is_replacing = earlier.is_some();
-    let (pulling, request) = (Pulling::default(), CreateRequest { spec, sources, secrets: secrets.given() });
+    let (pulling, request) =
+        (Pulling::default(), CreateRequest { spec, sources, secrets: secrets.given(), by_agent: true });
     let work = async {
         let (engine, progress) = (call.engine(), pulling.progress());
-        match earlier {
-            Some((replace, name)) => {
+        match (earlier, first) {
+            (Some((replace, name)), _) => {
                 let named = SandboxRef::new(name.as_str(), Some(select::namespace(call)))?;
                 engine.replace_sandbox(&call.who, request, &named, replace.grace, progress).await
             }
-            None => engine.create_sandbox_with(&call.who, request, progress).await,
+            (None, None) => engine.create_sandbox_with(&call.who, request, progress).await,
+            (None, Some(first)) => {
+                let made = engine.create_and_exec(&call.who, request, first, progress).await?;
+                *begun = Some(made.exec);
+                Ok(made.sandbox)
+            }
         }
     };
     // While it pulls there is no sandbox yet; after that it is made whole, and then removed.

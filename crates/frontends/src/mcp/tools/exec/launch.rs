@@ -21,6 +21,13 @@ pub(crate) struct Launched {
     pub(crate) stop_after: Option<SandboxName>,
 }
 
+impl Launched {
+    /// A command that was started together with its sandbox.
+    pub(crate) fn with_its_sandbox(exec: ExecView) -> Self {
+        Self { which: SandboxRef::from(&exec.sandbox), exec, was_started: false, stop_after: None }
+    }
+}
+
 pub(crate) async fn launch(call: &Call, prepared: &Prepared) -> Result<Launched, Failure> {
     let named = call.sandbox(&prepared.sandbox)?;
     let (engine, mut spec) = (call.engine(), prepared.spec.clone());

@@ -117,7 +117,7 @@ async fn shell(call: Call, arguments: ShellArguments) -> ToolResult<ShellAnswer>
 }
 
 /// Runs a command to its end; `what` is the word for it in messages.
-async fn run(call: &Call, mut prepared: Prepared, what: &str) -> ToolResult<ExecResult> {
+pub(crate) async fn run(call: &Call, mut prepared: Prepared, what: &str) -> ToolResult<ExecResult> {
     if prepared.spec.terminal.is_some() {
         // A terminal's input stays open by itself, and nobody could write to this one.
         prepared.stdin.get_or_insert_default();
@@ -212,7 +212,7 @@ pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> T
         }
     }
     let lack = lack(&result, terms);
-    let denied = denials::warnings(&terms.network, (!is_removed).then_some(terms.name));
+    let denied = denials::warnings(&terms.network, (!is_removed).then_some(terms.name), &terms.call.surface);
     if result.timed_out {
         let limit = limit.map_or(0, |limit| limit.as_millis());
         let advice = match lack {
@@ -248,6 +248,7 @@ fn lack(result: &ExecResult, terms: &Terms<'_>) -> Option<String> {
         timed_out: result.timed_out,
         texts: [&result.stdout, &result.stderr],
         network: &terms.network,
+        surface: &terms.call.surface,
     })
 }
 

@@ -85,7 +85,7 @@ pub(super) struct Detail {
 
 impl Detail {
     pub(super) fn of(detail: ImageDetail, asked: &str) -> Self {
-        let ImageDetail { summary, config, layers } = detail;
+        let ImageDetail { summary, config, layers, history: _ } = detail;
         Self {
             handle: ImageHandle::asked(&summary, asked),
             references: summary.names.iter().map(ToString::to_string).collect(),

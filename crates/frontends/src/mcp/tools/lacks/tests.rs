@@ -1,4 +1,5 @@
 use super::*;
+use crate::mcp::testing::{native, theirs};
 
 fn told(command: &str, exit_code: i32, stderr: &str) -> Option<String> {
     told_of(command, exit_code, stderr, false)
@@ -8,7 +9,16 @@ fn told_of(command: &str, exit_code: i32, stderr: &str, timed_out: bool) -> Opti
     let command = ["bash", "-c", command].map(str::to_owned);
     let texts = ["", stderr];
     let network = &NetworkDenials::default();
-    warning(&FailedCommand { sandbox: Some("lab"), command: &command, exit_code, timed_out, texts, network })
+    let surface = native();
+    warning(&FailedCommand {
+        sandbox: Some("lab"),
+        command: &command,
+        exit_code,
+        timed_out,
+        texts,
+        network,
+        surface,
+    })
 }
 
 #[test]
@@ -24,6 +34,7 @@ fn a_network_that_is_there_is_not_denied_to_be() {
             timed_out: false,
             texts,
             network,
+            surface: native(),
         };
         warning(&failed).unwrap()
     };
@@ -121,5 +132,41 @@ fn who_waited_for_the_network_waited_in_vain() {
     }
     for command in ["sleep 100", "git commit", "curl http://localhost:8000/slow", "python3 curl.py"] {
         assert_eq!(told_of(command, 124, "", true), None, "{command}");
+    }
+}
+
+#[test]
+fn clients_of_another_system_are_told_of_no_tool_that_they_do_not_have() {
+    let surface = &theirs();
+    for (command, exit_code, stderr, expected) in [
+        ("curl https://example.org", 6, "", "sandbox_create with"),
+        ("pip install six", 1, "[Errno -3] Temporary failure in name resolution", "pip install 'six'"),
+        ("pip install six", 1, "error: externally-managed-environment", "-m venv"),
+        ("node a.js", 1, "Error: Cannot find module 'express'", "npm install 'express'"),
+        ("jq .", 127, "sh: 1: jq: not found", "apt-get install -y 'jq'"),
+    ] {
+        let command = ["bash", "-c", command].map(str::to_owned);
+        for sandbox in [Some("lab"), None] {
+            let network = &NetworkDenials {
+                reach: NetworkReach::Packages,
+                may_widen: true,
+                ..NetworkDenials::default()
+            };
+            let texts = ["", stderr];
+            let failed = FailedCommand {
+                sandbox,
+                command: &command,
+                exit_code,
+                timed_out: false,
+                texts,
+                network,
+                surface,
+            };
+            let told = warning(&failed).unwrap();
+            let words = told.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+            let mut tools = words.filter(|word| word.starts_with("sandbox_"));
+            assert!(tools.all(|tool| surface.find(tool).is_some()), "{told}");
+            assert!(sandbox.is_none() || told.contains(expected), "{told}");
+        }
     }
 }
