@@ -83,35 +83,35 @@ pub(crate) struct PlainArgs {
     /// Back end that runs it [default: the best that this host supports]
     #[arg(long)]
     backend: Option<BackendKind>,
-    /// Memory limit, such as 512m or 2g
+    /// Memory limit, such as 512m or 2g [default: 1g]
     #[arg(long, short = 'm', value_name = "SIZE")]
     memory: Option<ByteSize>,
-    /// Swap in addition to memory
+    /// Swap in addition to memory [default: 0]
     #[arg(long, value_name = "SIZE")]
     swap: Option<ByteSize>,
-    /// Number of CPUs; may be a fraction, such as 0.5
+    /// Number of CPUs; may be a fraction, such as 0.5 [default: 1]
     #[arg(long, value_name = "N")]
     cpus: Option<CpuCount>,
-    /// Maximum number of processes and threads
-    #[arg(long, value_name = "N")]
+    /// Maximum number of processes and threads [default: 512]
+    #[arg(long, value_name = "N", alias = "pids-limit")]
     pids: Option<u32>,
-    /// Maximum size of the files it writes
+    /// Maximum size of the files it writes [default: 10g]
     #[arg(long, value_name = "SIZE")]
     disk: Option<ByteSize>,
-    /// Maximum number of open files per process
+    /// Maximum number of open files per process [default: 4096]
     #[arg(long, value_name = "N")]
     open_files: Option<u32>,
-    /// Size of /tmp, which is held in memory
+    /// Size of /tmp, which is held in memory [default: 256m]
     #[arg(long, value_name = "SIZE")]
     tmp: Option<ByteSize>,
-    /// Size of /dev/shm, which is held in memory
-    #[arg(long, value_name = "SIZE")]
+    /// Size of /dev/shm, which is held in memory [default: 64m]
+    #[arg(long, value_name = "SIZE", alias = "shm-size")]
     shm: Option<ByteSize>,
     /// Environment variable for every command
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
     /// Working directory for its commands
-    #[arg(long = "cwd", short = 'w', value_name = "DIR")]
+    #[arg(long = "cwd", short = 'w', value_name = "DIR", visible_alias = "workdir")]
     cwd: Option<String>,
     /// User for its commands: name, uid or uid:gid
     #[arg(long, short = 'u')]
@@ -206,6 +206,29 @@ pub(crate) fn command(words: &[String]) -> CommandResult<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Help states the defaults of `sandbox::plan`.
+    #[test]
+    fn help_shows_the_defaults() {
+        let command = PlainArgs::augment_args(clap::Command::new("run"));
+        let limits = sandbox::Defaults::default().limits;
+        let gib = |size: ByteSize| format!("{}g", size.bytes() >> 30);
+        let mib = |size: ByteSize| format!("{}m", size.bytes() >> 20);
+        for (flag, default) in [
+            ("memory", gib(limits.memory)),
+            ("swap", limits.swap.bytes().to_string()),
+            ("cpus", limits.cpus.to_string()),
+            ("pids", limits.pids.to_string()),
+            ("disk", gib(limits.disk)),
+            ("open_files", limits.open_files.to_string()),
+            ("tmp", mib(limits.tmp)),
+            ("shm", mib(limits.shm)),
+        ] {
+            let argument = command.get_arguments().find(|argument| argument.get_id() == flag).unwrap();
+            let help = argument.get_help().unwrap().to_string();
+            assert!(help.ends_with(&format!("[default: {default}]")), "{flag}: {help}");
+        }
+    }
 
     #[test]
     fn spans_are_read_as_people_write_them() {

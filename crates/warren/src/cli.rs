@@ -2,17 +2,20 @@
 
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use sandbox::{Error, Namespace};
 
 use crate::{called_as, commands, error::CommandError};
+
+/// Version, and in a release also the commit and its date.
+pub(crate) const VERSION: &str = env!("WARREN_VERSION");
 
 /// Sandboxes for AI agents: made in milliseconds, from the kernel's own parts
 ///
 ///
 /// Commands start the daemon if it is not running.
 #[derive(Debug, Parser)]
-#[command(name = "warren", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "warren", version = VERSION, max_term_width = 100, disable_help_subcommand = true)]
 #[command(after_help = "Examples:
   warren run python3 -c 'print(6 * 7)'
   warren run -it bash
@@ -46,6 +49,7 @@ pub(crate) struct GlobalArgs {
 pub(crate) enum Command {
     Run(commands::run::Args),
     Exec(commands::exec::Args),
+    Attach(commands::attach::Args),
     Code(Box<commands::code::Args>),
     Repl(Box<commands::repl::Args>),
     Context(commands::context::Args),
@@ -53,15 +57,20 @@ pub(crate) enum Command {
     /// Start stopped sandboxes again, with their files
     Start(commands::targets::Sandboxes),
     Stop(commands::stop::Args),
+    Kill(commands::kill::Args),
     /// Freeze every process of a sandbox
     Pause(commands::targets::Sandboxes),
     /// Let paused sandboxes go on
+    #[command(visible_alias = "unpause")]
     Resume(commands::targets::Sandboxes),
     Restart(commands::restart::Args),
+    Rename(commands::rename::Args),
+    Update(commands::update::Args),
     Rm(commands::rm::Args),
     Up(commands::up::Args),
     Down(commands::down::Args),
     Apply(commands::apply::Args),
+    #[command(visible_aliases = ["ls", "list"])]
     Ps(commands::ps::Args),
     Inspect(commands::inspect::Args),
     Logs(commands::logs::Args),
@@ -79,24 +88,45 @@ pub(crate) enum Command {
     Prune(commands::prune::Args),
     Package(commands::package::Args),
     Pull(commands::pull::Args),
+    Push(commands::push::Args),
+    Login(commands::login::Args),
+    Logout(commands::login::LogoutArgs),
     Load(commands::load::Args),
     Save(commands::save::Args),
     Image(commands::image::Args),
+    Images(commands::image::LsArgs),
+    History(commands::history::Args),
+    Tag(commands::image::TagArgs),
+    Rmi(commands::image::RmArgs),
     Snapshot(commands::snapshot::Args),
     Fork(commands::fork::Args),
     Diff(commands::diff::Args),
     Secret(commands::secret::Args),
     Key(commands::key::Args),
+    Ssh(commands::ssh::Args),
+    SshConfig(commands::ssh::ConfigArgs),
+    SshKey(commands::ssh_key::Args),
     Audit(commands::audit::Args),
+    Dashboard(commands::dashboard::Args),
     Doctor(commands::doctor::Args),
+    SelfCheck(commands::self_check::Args),
     Serve(commands::serve::Args),
     Mcp(commands::mcp::Args),
     Completions(commands::completions::Args),
     Version(commands::version::Args),
     #[command(hide = true)]
+    SshProxy(commands::ssh::ProxyArgs),
+    #[command(hide = true)]
+    Complete(commands::complete::Args),
+    #[command(hide = true)]
     Reference(commands::reference::Args),
     #[command(hide = true)]
     Probe(commands::probe::Args),
+}
+
+/// The whole command line, as help, the reference and completions show it.
+pub(crate) fn command() -> clap::Command {
+    commands::groups::grouped(Cli::command())
 }
 
 /// Exit code for a command line that cannot be parsed.
@@ -104,7 +134,10 @@ const EXIT_USAGE: u8 = 2;
 
 /// Parses the command line. The error is the exit code: 2 if parsing failed, 0 after `--help`.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
-    Cli::try_parse_from(called_as::arguments(env::args_os())).map_err(|error| {
+    let mut command = command();
+    let matched = command.try_get_matches_from_mut(called_as::arguments(env::args_os()));
+    let parsed = matched.and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    parsed.map_err(|error| error.format(&mut command)).map_err(|error| {
         if !error.use_stderr() || !wants_json(env::args_os().skip(1)) {
             // If our output is closed, there is nobody to report to.
             error.print().ok();

@@ -2,11 +2,15 @@
 //! may exist. Optional; without it the host's own settings apply.
 
 mod backends;
+mod defaults;
+mod events;
 mod images;
 mod mcp_sandbox;
+mod metrics;
 mod network;
 mod ports;
 mod snapshots;
+mod ssh;
 mod volumes;
 
 use std::{
@@ -16,6 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clap::ValueEnum as _;
 use gateway::Url;
 use rustix::fs::{Mode, OFlags};
 use sandbox::{ByteSize, Error, ErrorKind, Result};
@@ -23,14 +28,21 @@ use toml::{Table, Value};
 
 pub(crate) use self::{
     backends::{BackendsConfig, ProgramChoice},
+    defaults::DefaultsConfig,
+    events::{EventsConfig, Webhook},
     images::ImagesConfig,
     mcp_sandbox::McpSandboxConfig,
+    metrics::MetricsConfig,
     network::NetworkConfig,
     ports::PortsConfig,
     snapshots::SnapshotsConfig,
+    ssh::SshConfig,
     volumes::VolumesConfig,
 };
-use crate::{daemon::AlsoListen, env, output};
+use crate::{
+    daemon::{AlsoListen, LogFormat},
+    env, output,
+};
 
 const SYSTEM_FILE: &str = "/etc/warren/config.toml";
 /// Largest file that is read. Most files have a few lines.
@@ -66,6 +78,18 @@ const KEYS: &[&str] = &[
     "network.proxy",
     "ports.domain",
     "ports.publish_on",
+    "ssh.listen",
+    "ssh.trusted_user_ca",
+    "ssh.accept_env",
+    "ssh.new",
+    "ssh.new_image",
+    "defaults.idle",
+    "metrics.listen",
+    "log.format",
+    "events.webhook",
+    "events.secret_file",
+    "events.secret_env",
+    "events.kinds",
 ];
 
 /// Whose sections a file may have.
@@ -96,6 +120,11 @@ pub(crate) struct Config {
     pub(crate) backends: BackendsConfig,
     pub(crate) network: NetworkConfig,
     pub(crate) ports: PortsConfig,
+    pub(crate) ssh: SshConfig,
+    pub(crate) defaults: DefaultsConfig,
+    pub(crate) metrics: MetricsConfig,
+    pub(crate) events: EventsConfig,
+    pub(crate) log_format: Option<LogFormat>,
     /// Only where the file may be one of mcp-sandbox.
     pub(crate) mcp_sandbox: McpSandboxConfig,
 }
@@ -153,7 +182,8 @@ impl Config {
     /// Whether an address has a name or a password in it.
     fn has_credentials(&self) -> bool {
         let has = |url: &Url| url.password().is_some() || !url.username().is_empty();
-        let own = [&self.pip_index, &self.npm_registry, &self.apt_proxy, &self.network.proxy];
+        let own =
+            [&self.pip_index, &self.npm_registry, &self.apt_proxy, &self.network.proxy, &self.events.webhook];
         let mut words = self.apt_sources.iter().flatten().flat_map(|line| line.split_whitespace());
         own.into_iter().flatten().chain(self.images.addresses()).any(has)
             || words.any(|word| Url::parse(word).is_ok_and(|url| has(&url)))
@@ -167,7 +197,7 @@ impl Config {
             let line = before.lines().count().max(1);
             Error::invalid(format!("{place}, line {line}: {}", error.message())).with_hint(
                 "Correct the file; docs/packages.md, docs/images.md, docs/snapshots.md, \
-                 docs/volumes.md, docs/backends.md, docs/network.md and docs/ports.md show examples.",
+                 docs/volumes.md, docs/backends.md, docs/network.md, docs/ports.md, docs/ssh.md and docs/observability.md show examples.",
             )
         })?;
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
@@ -256,6 +286,33 @@ impl Config {
             }
             _ if key.starts_with("ports.") && KEYS.contains(&key) => {
                 if let Err(wanted) = self.ports.set(key, value) {
+                    return wrong(wanted);
+                }
+            }
+            _ if key.starts_with("ssh.") && KEYS.contains(&key) => {
+                if let Err(wanted) = self.ssh.set(key, value) {
+                    return wrong(wanted);
+                }
+            }
+            "defaults.idle" => {
+                if let Err(wanted) = self.defaults.set(value) {
+                    return wrong(wanted);
+                }
+            }
+            _ if key.starts_with("events.") && KEYS.contains(&key) => {
+                if let Err(wanted) = self.events.set(key, value) {
+                    return wrong(wanted);
+                }
+            }
+            "log.format" => {
+                let format = value.as_str().and_then(|text| LogFormat::from_str(text, false).ok());
+                if format.is_none() {
+                    return wrong("\"text\", \"json\" or \"journald\"");
+                }
+                self.log_format = format;
+            }
+            "metrics.listen" => {
+                if let Err(wanted) = self.metrics.set(value) {
                     return wrong(wanted);
                 }
             }

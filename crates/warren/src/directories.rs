@@ -13,6 +13,7 @@ use crate::env;
 /// Longest path that fits into a Unix socket address with its final NUL.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 const SOCKET_NAME: &str = "warren.sock";
+const SSH_SOCKET_NAME: &str = "ssh.sock";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Directories {
@@ -41,7 +42,16 @@ impl Directories {
 
     /// Where the daemon listens.
     pub(crate) fn socket(&self) -> Result<PathBuf> {
-        let socket = self.run.join(SOCKET_NAME);
+        self.socket_named(SOCKET_NAME)
+    }
+
+    /// Where its SSH server listens for the daemon's owner.
+    pub(crate) fn ssh_socket(&self) -> Result<PathBuf> {
+        self.socket_named(SSH_SOCKET_NAME)
+    }
+
+    fn socket_named(&self, name: &str) -> Result<PathBuf> {
+        let socket = self.run.join(name);
         let len = socket.as_os_str().len();
         if len > MAX_SOCKET_PATH_BYTES {
             let message = format!(

@@ -114,6 +114,21 @@ pub(crate) const VARIABLES: &[Variable] = &[
         name: "NO_PROXY",
         purpose: "Names and ranges that are reached without the proxy, separated by commas.",
     },
+    Variable {
+        name: "OTEL_EXPORTER_OTLP_ENDPOINT",
+        purpose: "Base address of an OpenTelemetry collector that the daemon sends traces to; \
+                  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is the whole address. Default: no traces.",
+    },
+    Variable {
+        name: "OTEL_*",
+        purpose: "OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_TIMEOUT, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, \
+                  OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG, OTEL_TRACES_EXPORTER and OTEL_SDK_DISABLED, as \
+                  OpenTelemetry specifies them.",
+    },
+    Variable {
+        name: "JOURNAL_STREAM",
+        purpose: "Set by systemd: the daemon logs to the journal if this names its stderr.",
+    },
     Variable { name: "NO_COLOR", purpose: "Set to anything to disable colours." },
     Variable { name: "TERM", purpose: "Passed into terminals that `-t` opens." },
 ];

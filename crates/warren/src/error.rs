@@ -172,6 +172,7 @@ pub(crate) fn in_words(next: &Next) -> String {
             "A directory takes a --quota such as 1GiB; a disk takes a --size instead.".to_owned()
         }
         Next::MakeKey => "Create a key with `warren key create` on the daemon's machine, and send all of it.".to_owned(),
+        Next::SignIn => "Sign in with a key, or with a new address from `warren dashboard`.".to_owned(),
         Next::Diagnose => "`warren doctor` shows what is missing and how to fix it.".to_owned(),
         Next::Recover => {
             "Run `warren doctor --recover`, which keeps the damaged file under another name and rebuilds the records \
@@ -193,6 +194,7 @@ fn list(what: Thing) -> &'static str {
         Thing::Image => "`warren image ls` lists local images; `warren pull` gets one from a registry.",
         Thing::Secret => "`warren secret ls` lists all secrets.",
         Thing::Key => "`warren key list` shows ids and labels.",
+        Thing::SshKey => "`warren ssh-key ls` lists them.",
         Thing::Context => "`warren context ls SANDBOX` lists them.",
         Thing::Port => "`warren port SANDBOX` lists them.",
         Thing::File | Thing::HostPath | Thing::Patch | Thing::Archive | Thing::Route | Thing::Backend => {

@@ -27,6 +27,10 @@ impl Paint {
         Self { on: allowed() && io::stderr().is_terminal() }
     }
 
+    pub(crate) fn is_on(self) -> bool {
+        self.on
+    }
+
     pub(crate) fn good(self, text: &str) -> String {
         self.with(text, AnsiColor::Green.on_default())
     }
@@ -86,6 +90,12 @@ pub(crate) fn note(text: &str) {
     let mut stderr = io::stderr().lock();
     // A note that cannot be printed is no failure.
     writeln!(stderr, "{} {text}", Paint::for_stderr().note("note:")).ok();
+}
+
+/// Prints the next step after an error, as errors show theirs.
+pub(crate) fn hint(text: &str) {
+    let mut stderr = io::stderr().lock();
+    writeln!(stderr, "{} {text}", Paint::for_stderr().note("hint:")).ok();
 }
 
 /// Prints an error on stderr that is not a failure of this command.

@@ -1,11 +1,12 @@
 //! The package indexes that sandboxes reach: those in the configuration, else the host's own, else the public ones.
 
 use std::{
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
-use engine::{PackageGateway, PortStream};
+use engine::{GatewayStats, PackageGateway, PackagesCache, PortStream};
 use futures_util::future::BoxFuture;
 use gateway::{AptSource, ClientId, Gateway, GatewayConfig, HostPackages, Scope, SignedBy, Url};
 use sandbox::{Error, ErrorKind, PackageManager, Result, SandboxId};
@@ -166,6 +167,27 @@ impl PackageGateway for HostGateway {
         })
     }
 
+    fn cache(&self) -> Option<PackagesCache> {
+        let mut found = PackagesCache { files: 0, bytes: 0 };
+        count(&self.home.join(CACHE_DIRECTORY), &mut found).ok()?;
+        Some(found)
+    }
+
+    fn stats(&self) -> Option<GatewayStats> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let stats = opened.gateway.stats();
+        Some(GatewayStats {
+            requests: stats.requests,
+            hits: stats.hits,
+            misses: stats.misses,
+            stale: stats.stale,
+            mismatches: stats.mismatches,
+            errors: stats.errors,
+            bytes_fetched: stats.bytes_fetched,
+            bytes_served: stats.bytes_served,
+        })
+    }
+
     fn apt_sources(&self, gateway: &str) -> Result<String> {
         let opened = self.opened()?;
         if opened.apt.is_empty() {
@@ -175,6 +197,22 @@ impl PackageGateway for HostGateway {
         let stanzas: Vec<_> = opened.apt.iter().map(|source| source.stanza(gateway)).collect();
         Ok(stanzas.join("\n"))
     }
+}
+
+/// Counts the files beneath a directory of the daemon's own. Files may go meanwhile.
+fn count(directory: &Path, found: &mut PackagesCache) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(about) if about.is_dir() => count(&entry.path(), found).unwrap_or_default(),
+            Ok(about) => {
+                found.files += 1;
+                found.bytes += about.len();
+            }
+            Err(_gone) => {}
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

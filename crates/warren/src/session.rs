@@ -95,6 +95,16 @@ fn tell(outcome: &ExecOutcome) {
 
 /// Follows an exec until it ends or the user detaches.
 pub(crate) async fn attend(client: &Client, exec: &Exec, how: Attachment) -> CommandResult<Ended> {
+    attend_from(client, exec, how, 1).await
+}
+
+/// The same, and shows its output from this entry of its log on.
+pub(crate) async fn attend_from(
+    client: &Client,
+    exec: &Exec,
+    how: Attachment,
+    from: u64,
+) -> CommandResult<Ended> {
     if let Some(outcome) = &exec.outcome {
         return Ok(Ended::Outcome(outcome.clone()));
     }
@@ -104,7 +114,7 @@ pub(crate) async fn attend(client: &Client, exec: &Exec, how: Attachment) -> Com
         .stdin
         .then(|| tokio::spawn(feed(client.clone(), exec.clone(), raw.is_some(), Arc::clone(&leave))));
 
-    let ended = watch(client, exec, how, &leave).await;
+    let ended = watch(client, exec, how, from, &leave).await;
 
     if let Some(feeding) = feeding {
         feeding.abort();
@@ -113,9 +123,15 @@ pub(crate) async fn attend(client: &Client, exec: &Exec, how: Attachment) -> Com
     ended
 }
 
-async fn watch(client: &Client, exec: &Exec, how: Attachment, leave: &Notify) -> CommandResult<Ended> {
+async fn watch(
+    client: &Client,
+    exec: &Exec,
+    how: Attachment,
+    from: u64,
+    leave: &Notify,
+) -> CommandResult<Ended> {
     let mut signals = Signals::new()?;
-    let mut printing = std::pin::pin!(print(client, exec));
+    let mut printing = std::pin::pin!(print(client, exec, from));
     let mut n_interrupts = 0;
     loop {
         let asked = tokio::select! {
@@ -144,9 +160,9 @@ async fn watch(client: &Client, exec: &Exec, how: Attachment, leave: &Notify) ->
 }
 
 /// Prints output as it comes, byte for byte; returns how the command ended.
-async fn print(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
+async fn print(client: &Client, exec: &Exec, from: u64) -> CommandResult<ExecOutcome> {
     let mut printer = Printer::new();
-    follow(client, exec, async |batch| {
+    follow_from(client, exec, from, async |batch| {
         for entry in batch {
             printer.print(entry).await?;
         }
@@ -159,9 +175,18 @@ async fn print(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
 pub(crate) async fn follow(
     client: &Client,
     exec: &Exec,
+    take: impl AsyncFnMut(&[Entry]) -> CommandResult<()>,
+) -> CommandResult<ExecOutcome> {
+    follow_from(client, exec, 1, take).await
+}
+
+async fn follow_from(
+    client: &Client,
+    exec: &Exec,
+    from: u64,
     mut take: impl AsyncFnMut(&[Entry]) -> CommandResult<()>,
 ) -> CommandResult<ExecOutcome> {
-    let mut entries = EntryStream::new(client, &exec.sandbox, &exec.id, 1, true);
+    let mut entries = EntryStream::new(client, &exec.sandbox, &exec.id, from, true);
     let mut outcome = None;
     loop {
         let batch = entries.next_batch().await?;

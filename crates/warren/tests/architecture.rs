@@ -28,6 +28,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("edge", &["sandbox"]),
     ("engine", &["sandbox", "store", "guest-protocol", "gateway", "images", "build", "archive"]),
     ("frontends", &["engine", "sandbox", "hostfiles"]),
+    ("dashboard", &[]),
+    ("ssh", &["engine", "sandbox"]),
     ("test-registry", &[]),
     ("test-backend", &["sandbox", "backends", "guest", "guest-protocol", "jail"]),
     ("bench", &["images", "jail"]),
@@ -35,8 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// The front ends, and which others each may know: what they share lies beside them, and knows none of them. A dialect is
 /// spoken over MCP or HTTP.
-const FRONT_ENDS: &[(&str, &[&str])] =
-    &[("mcp", &[]), ("rest", &[]), ("ssh", &[]), ("web", &[]), ("dialects", &["mcp"])];
+const FRONT_ENDS: &[(&str, &[&str])] = &[("mcp", &[]), ("rest", &[]), ("web", &[]), ("dialects", &["mcp"])];
 
 /// For tests and measurements: no crate is built from them, `warren` neither.
 const FOR_TESTS: &[&str] = &["test-registry", "test-backend", "bench"];

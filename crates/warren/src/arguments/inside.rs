@@ -31,7 +31,7 @@ pub(crate) struct InsideArgs {
     #[arg(long = "script", value_name = "NAME=FILE", value_parser = script)]
     scripts: Vec<(String, PathBuf)>,
     /// Resource limit for every command, such as nofile=1024:2048
-    #[arg(long = "rlimit", value_name = "NAME=SOFT[:HARD]", value_parser = rlimit)]
+    #[arg(long = "rlimit", visible_alias = "ulimit", value_name = "NAME=SOFT[:HARD]", value_parser = rlimit)]
     rlimits: Vec<Rlimit>,
     /// Shell for command lines [default: the image's, or sh]
     #[arg(long, value_name = "PROGRAM")]

@@ -26,6 +26,8 @@ pub(crate) struct EntryStream {
     buffer: BytesMut,
     ready: VecDeque<Entry>,
     breaks: u32,
+    /// The answer that is being read has had an entry.
+    has_entries: bool,
     has_ended: bool,
 }
 
@@ -41,6 +43,7 @@ impl EntryStream {
             buffer: BytesMut::new(),
             ready: VecDeque::new(),
             breaks: 0,
+            has_entries: false,
             has_ended: false,
         }
     }
@@ -59,6 +62,7 @@ impl EntryStream {
     async fn read_more(&mut self) -> CommandResult<()> {
         if self.stream.is_none() {
             self.buffer.clear();
+            self.has_entries = false;
             match self.open().await {
                 Ok(stream) => self.stream = Some(stream.boxed()),
                 // The daemon died during the request; the next attempt finds or starts another.
@@ -76,7 +80,7 @@ impl EntryStream {
                 self.take_frames()
             }
             Some(Err(error)) => self.broke(error),
-            None => self.ended(),
+            None => self.ended().await,
         }
     }
 
@@ -95,6 +99,7 @@ impl EntryStream {
         })?;
         for entry in entries {
             self.next = entry.number + 1;
+            self.has_entries = true;
             self.breaks = 0;
             // With `follow` the stream ends after this one; without it there may be more to come.
             self.has_ended |= self.follow && matches!(entry.body, EntryBody::Exited(_));
@@ -103,13 +108,24 @@ impl EntryStream {
         Ok(())
     }
 
-    /// The answer ended. Without `follow` that is the end of the log; with it, the daemon is shutting down.
-    fn ended(&mut self) -> CommandResult<()> {
-        if !self.follow {
+    /// The answer ended. Without `follow` that is the end of the log. With it, either the daemon is shutting down, or
+    /// the command had ended before and there is nothing from this entry on.
+    async fn ended(&mut self) -> CommandResult<()> {
+        if !self.follow || self.is_past_the_end().await? {
             self.has_ended = true;
             return Ok(());
         }
         self.broke(io::Error::from(io::ErrorKind::UnexpectedEof))
+    }
+
+    /// Whether a command that has ended left nothing from the next entry on.
+    async fn is_past_the_end(&self) -> CommandResult<bool> {
+        if self.has_entries {
+            return Ok(false);
+        }
+        // It may have ended after the answer did, so that it has entries which nobody has read.
+        let view = self.client.exec_view(self.sandbox.as_str(), self.exec.as_str()).await?;
+        Ok(view.outcome.is_some() && self.next > view.last_entry)
     }
 
     fn broke(&mut self, error: io::Error) -> CommandResult<()> {

@@ -27,6 +27,19 @@ impl Client {
         self.post_for_lines(Target::new(&["images", "pull"]), request).await
     }
 
+    pub(crate) async fn push_image(
+        &self,
+        image: &str,
+        request: &v1::PushRequest,
+    ) -> CommandResult<v1::Pushed> {
+        self.post_json(Target::new(&["images", image, "push"]), request).await
+    }
+
+    /// Whether the registry accepts these credentials.
+    pub(crate) async fn check_login(&self, login: &v1::LoginRequest) -> CommandResult<()> {
+        self.post_json_quiet(Target::new(&["images", "login"]), login).await
+    }
+
     pub(crate) async fn load_images(
         &self,
         platform: Option<&str>,

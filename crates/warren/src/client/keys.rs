@@ -19,6 +19,18 @@ impl Client {
         self.delete_for(Target::new(&["keys", key])).await
     }
 
+    pub(crate) async fn add_ssh_key(&self, request: &v1::SshKeyRequest) -> CommandResult<v1::SshKey> {
+        self.post_json(Target::new(&["ssh-keys"]), request).await
+    }
+
+    pub(crate) async fn ssh_keys(&self) -> CommandResult<Vec<v1::SshKey>> {
+        Ok(self.get::<v1::SshKeyList>(Target::new(&["ssh-keys"])).await?.ssh_keys)
+    }
+
+    pub(crate) async fn remove_ssh_key(&self, key: &str) -> CommandResult<()> {
+        self.delete(Target::new(&["ssh-keys", key])).await
+    }
+
     pub(crate) async fn calls(
         &self,
         from: Option<u64>,

@@ -5,6 +5,7 @@
 mod builds;
 mod call;
 mod code;
+mod dashboard;
 mod early;
 mod entries;
 mod execs;
@@ -29,6 +30,7 @@ pub(crate) use self::{
     entries::EntryStream,
     files::Within,
     start::{ClientOptions, StartMode, refused, start_daemon},
+    system::EventsWanted,
     target::Target,
     transport::Client,
 };

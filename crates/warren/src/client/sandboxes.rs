@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use frontends::rest::v1;
-use sandbox::{Error, ErrorKind, SandboxSpec, SandboxState, Usage};
+use sandbox::{Error, ErrorKind, ExecSpec, SandboxSpec, SandboxState, Usage};
 
 use super::{Client, Target};
 use crate::{
@@ -42,6 +42,21 @@ impl Client {
         self.post_json(Target::new(&["sandboxes"]), spec).await
     }
 
+    /// Makes a sandbox and starts a command in it, in one request. `wait`: until it has ended, for its output.
+    pub(crate) async fn run(
+        &self,
+        spec: &SandboxSpec,
+        exec: &ExecSpec,
+        wait: bool,
+    ) -> CommandResult<(v1::Sandbox, v1::ExecResult)> {
+        let (sandbox, exec) = (spec.clone(), Some(exec.clone()));
+        let request = v1::RunRequest { sandbox, exec, code: None };
+        let ran: v1::RunResult = self.post_json(Target::new(&["runs"]).with("wait", wait), &request).await?;
+        let nothing =
+            || Error::new(ErrorKind::Internal, "the daemon created a sandbox and ran nothing in it");
+        Ok((ran.sandbox, ran.exec.ok_or_else(nothing)?))
+    }
+
     /// `filters` are pairs with the API's keys: `state`, `label`, `name`.
     pub(crate) async fn list(&self, filters: &[(String, String)]) -> CommandResult<Vec<v1::Sandbox>> {
         let mut target = Target::new(&["sandboxes"]).maybe("namespace", self.namespace());
@@ -53,6 +68,14 @@ impl Client {
 
     pub(crate) async fn inspect(&self, sandbox: &str) -> CommandResult<v1::Sandbox> {
         self.get(self.of(sandbox, &[])).await
+    }
+
+    pub(crate) async fn change(
+        &self,
+        sandbox: &str,
+        change: &v1::SandboxChange,
+    ) -> CommandResult<v1::Sandbox> {
+        self.patch_json(self.of(sandbox, &[]), change).await
     }
 
     pub(crate) async fn remove(&self, sandbox: &str, force: bool) -> CommandResult<()> {

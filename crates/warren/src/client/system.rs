@@ -2,6 +2,8 @@
 
 use frontends::rest::v1;
 use hyper::{Response, body::Incoming};
+use jiff::Timestamp;
+use sandbox::EventKind;
 
 use super::{Client, Target};
 use crate::error::CommandResult;
@@ -16,8 +18,32 @@ impl Client {
     }
 
     /// Events as lines of JSON.
-    pub(crate) async fn events(&self, from: Option<u64>, follow: bool) -> CommandResult<Response<Incoming>> {
-        let target = Target::new(&["events"]).maybe("from", from).with("follow", follow);
+    pub(crate) async fn events(&self, wanted: &EventsWanted) -> CommandResult<Response<Incoming>> {
+        let EventsWanted { from, follow, sandbox, kinds, since } = wanted;
+        let kinds = (!kinds.is_empty()).then(|| {
+            let words: Vec<_> = kinds.iter().map(|kind| kind.as_str()).collect();
+            words.join(",")
+        });
+        let target = Target::new(&["events"])
+            .maybe("from", *from)
+            .with("follow", follow)
+            .maybe("sandbox", sandbox.as_ref())
+            .maybe("namespace", self.namespace().filter(|_| sandbox.is_some()))
+            .maybe("kinds", kinds)
+            .maybe("since", *since);
         self.stream(target, "application/x-ndjson").await
     }
+}
+
+/// Which events to show.
+#[derive(Debug, Clone)]
+pub(crate) struct EventsWanted {
+    /// The first number.
+    pub(crate) from: Option<u64>,
+    pub(crate) follow: bool,
+    /// Name or id.
+    pub(crate) sandbox: Option<String>,
+    /// All, if empty.
+    pub(crate) kinds: Vec<EventKind>,
+    pub(crate) since: Option<Timestamp>,
 }

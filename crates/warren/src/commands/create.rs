@@ -27,6 +27,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     for warning in &sandbox.warnings {
         output::warn(warning);
     }
+    let weaker = sandbox.isolation.as_ref().and_then(|held| super::limits::weaker(held, &spec.limits));
+    weaker.iter().for_each(|line| output::warn(line));
     output::line(sandbox.name.as_str())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -50,7 +50,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Diagnosis {
+pub(super) struct Diagnosis {
     ok: bool,
     checks: Vec<Check>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,6 +58,23 @@ struct Diagnosis {
     /// The steps that set up a sandbox, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cage: Vec<String>,
+}
+
+impl Diagnosis {
+    pub(super) fn of(checks: Vec<Check>) -> Self {
+        let ok = checks.iter().all(|check| check.status != Status::Missing);
+        Self { ok, checks, isolation: None, cage: Vec::new() }
+    }
+
+    /// Prints it. The exit code is 1 if something is missing.
+    pub(super) fn report(&self, context: &Context) -> CommandResult {
+        if context.json {
+            output::json(self)?;
+        } else {
+            show(self)?;
+        }
+        Ok(if self.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    }
 }
 
 /// Not asynchronous: forking must happen before the runtime starts.
@@ -70,14 +87,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     }
     let mut checks = doctor::check_host(&context.directories);
     checks.push(doctor::check_records(&context.directories.home));
+    checks.push(doctor::check_ssh(&context.directories.home));
     checks.push(doctor::check_packages(args.config.as_deref(), &context.directories));
-    let diagnosis = super::block_on(diagnose(context, args, checks))?;
-    if context.json {
-        output::json(&diagnosis)?;
-    } else {
-        show(&diagnosis)?;
-    }
-    Ok(if diagnosis.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    super::block_on(diagnose(context, args, checks))?.report(context)
 }
 
 /// The result of `--recover`.
@@ -136,11 +148,10 @@ async fn diagnose(context: &Context, args: &Args, mut checks: Vec<Check>) -> Com
         isolation = found.filter(|_| args.explain || context.json);
     }
     let cage = if args.explain { doctor::read_cage(&context.directories).await? } else { Vec::new() };
-    let ok = checks.iter().all(|check| check.status != Status::Missing);
-    Ok(Diagnosis { ok, checks, isolation, cage })
+    Ok(Diagnosis { isolation, cage, ..Diagnosis::of(checks) })
 }
 
-async fn check_daemon(context: &Context) -> Check {
+pub(super) async fn check_daemon(context: &Context) -> Check {
     let name = "daemon";
     let Ok(client) = context.client_that(StartMode::Never).await else {
         return Check::works(name, "not running; the next command starts it");
@@ -179,21 +190,22 @@ fn addresses(context: &Context, pid: &str) -> String {
 
 fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
     let paint = Paint::for_stdout();
-    let width = diagnosis.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
-    for (n, check) in diagnosis.checks.iter().enumerate() {
+    let causes = by_cause(&diagnosis.checks);
+    let width = causes.iter().filter(|(names, _)| names.len() == 1).map(|(names, _)| names[0].len());
+    let width = width.max().unwrap_or(0);
+    for (n, (names, check)) in causes.iter().enumerate() {
         let mark = match check.status {
             Status::Works => paint.good("✓"),
             Status::Weak => paint.warn("!"),
             Status::Missing => paint.bad("✗"),
         };
-        output::line(&format!("{mark} {:<width$}  {}", check.name, output::printable(&check.detail)))?;
+        output::line(&format!("{mark} {:<width$}  {}", names.join(", "), output::printable(&check.detail)))?;
         // Consecutive checks with the same fix show it once.
-        let next = diagnosis.checks.get(n + 1).and_then(|next| next.mend.as_ref());
+        let next = causes.get(n + 1).and_then(|(_, next)| next.mend.as_ref());
         if let Some(mend) = check.mend.as_ref().filter(|mend| next != Some(mend)) {
             output::line(&format!("    {} {mend}", paint.note("fix:")))?;
         }
     }
-    output::line(&format!("\n{}", summary(&diagnosis.checks)))?;
     if let Some(isolation) = &diagnosis.isolation {
         explain(isolation)?;
     }
@@ -203,7 +215,22 @@ fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
             output::line(&format!("  {}", output::printable(step)))?;
         }
     }
-    Ok(())
+    output::line(&format!("\n{}", output::printable(&summary(&diagnosis.checks))))
+}
+
+/// The checks with the names of all that fail for the same reason: one cause is shown once.
+fn by_cause(checks: &[Check]) -> Vec<(Vec<&'static str>, &Check)> {
+    let mut causes: Vec<(Vec<&'static str>, &Check)> = Vec::new();
+    for check in checks {
+        let is_same = |known: &Check| {
+            known.status == check.status && known.detail == check.detail && known.mend == check.mend
+        };
+        match causes.iter_mut().find(|(_, known)| check.status != Status::Works && is_same(known)) {
+            Some((names, _)) => names.push(check.name),
+            None => causes.push((vec![check.name], check)),
+        }
+    }
+    causes
 }
 
 /// The result of `--attack`.
@@ -268,14 +295,20 @@ fn show_attack(findings: &[Finding]) -> CommandResult<()> {
 
 /// The result in one sentence.
 fn summary(checks: &[Check]) -> String {
-    let count = |status| checks.iter().filter(|check| check.status == status).count();
-    match (count(Status::Missing), count(Status::Weak)) {
-        (0, 0) => "Everything works here.".to_owned(),
-        (0, 1) => "Sandboxes work here; fix the item marked ! to strengthen their isolation.".to_owned(),
-        (0, weak) => {
-            format!("Sandboxes work here; fix the {weak} items marked ! to strengthen their isolation.")
+    let names = |status| {
+        let found: Vec<_> =
+            checks.iter().filter(|check| check.status == status).map(|check| check.name).collect();
+        found.join(", ")
+    };
+    // The sandbox that was tried fails last, and for one of the reasons before it.
+    if let Some(missing) = checks.iter().find(|check| check.status == Status::Missing) {
+        return format!("Not ready: {} ({}).", missing.name, missing.detail.trim_end_matches('.'));
+    }
+    match names(Status::Weak) {
+        weak if weak.is_empty() => {
+            "Ready: sandboxes work here, with everything that Warren can use.".to_owned()
         }
-        (missing, _) => format!("Sandboxes do not work here; fix what is marked ✗ ({missing}) first."),
+        weak => format!("Ready: sandboxes work here. Weaker than they could be: {weak}."),
     }
 }
 
@@ -312,4 +345,28 @@ fn explain(isolation: &Isolation) -> CommandResult<()> {
         output::line(&format!("  ! {warning}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cause_is_named_once_and_the_last_line_says_whether_it_is_ready() {
+        let no_cgroups = |name| Check::weak(name, "no cgroup may be written", "run as root");
+        let mut checks = vec![
+            Check::works("kernel", "works"),
+            no_cgroups("memory limits"),
+            Check::works("overlay", "works"),
+            no_cgroups("cpu limits"),
+        ];
+        let shown: Vec<_> = by_cause(&checks).into_iter().map(|(names, _)| names).collect();
+        assert_eq!(shown, [vec!["kernel"], vec!["memory limits", "cpu limits"], vec!["overlay"]]);
+        assert_eq!(
+            summary(&checks),
+            "Ready: sandboxes work here. Weaker than they could be: memory limits, cpu limits."
+        );
+        checks.push(Check::missing("user namespaces", "Operation not permitted.", "turn them on"));
+        assert_eq!(summary(&checks), "Not ready: user namespaces (Operation not permitted).");
+    }
 }

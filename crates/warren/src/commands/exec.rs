@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
     /// Working directory
-    #[arg(long = "cwd", short = 'w', value_name = "DIR")]
+    #[arg(long = "cwd", short = 'w', value_name = "DIR", visible_alias = "workdir")]
     cwd: Option<String>,
     /// User: name, uid or uid:gid
     #[arg(long, short = 'u')]

@@ -1,12 +1,12 @@
 //! `warren key`
 
-use std::{process::ExitCode, time::Duration};
+use std::{fs, io::Read as _, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Subcommand;
 use frontends::rest::v1;
 use jiff::Timestamp;
 use sandbox::{
-    ByteSize, KeyFormat, Policy, Preset,
+    ByteSize, Error, KeyFormat, Policy, Preset,
     network::{Rule, RuleAction},
 };
 use serde::Serialize;
@@ -24,7 +24,8 @@ use crate::{arguments, error::CommandResult, output};
     after_help = "Examples:
   warren key create --label ci --namespace ci --expires 30d --max-sandboxes 10
   warren key list
-  warren key revoke ci"
+  warren key revoke ci
+  warren key add-ssh ana ~/.ssh/id_ed25519.pub"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -36,6 +37,7 @@ enum Verb {
     Create(CreateArgs),
     List(ListArgs),
     Revoke(RevokeArgs),
+    AddSsh(AddSshArgs),
 }
 
 /// Create a key and print it, once
@@ -121,6 +123,20 @@ struct RevokeArgs {
     key: String,
 }
 
+/// Let a public key of SSH log in as a key
+///
+/// It has the key's rights and ends with it. `warren ssh-key` lists and removes public keys.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  warren key add-ssh ana ~/.ssh/id_ed25519.pub
+  ssh-add -L | warren key add-ssh ana -")]
+struct AddSshArgs {
+    /// Id or label
+    key: String,
+    /// File with one public key; - for stdin
+    file: PathBuf,
+}
+
 #[derive(Serialize)]
 struct Listed {
     keys: Vec<v1::Key>,
@@ -131,6 +147,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         Verb::Create(args) => create(context, args).await,
         Verb::List(args) => list(context, &args).await,
         Verb::Revoke(args) => revoke(context, &args).await,
+        Verb::AddSsh(args) => add_ssh(context, &args).await,
     }
 }
 
@@ -224,6 +241,34 @@ fn namespace(key: &v1::Key) -> String {
 
 fn access(key: &v1::Key) -> &'static str {
     if key.read_only { "read-only" } else { "read-write" }
+}
+
+/// Longest file that is read as a public key.
+const MAX_PUBLIC_KEY_BYTES: u64 = 64 * 1024;
+
+async fn add_ssh(context: &Context, args: &AddSshArgs) -> CommandResult {
+    let mut public_key = String::new();
+    let failed = |error: std::io::Error| {
+        Error::invalid(format!("could not read a public key from {}: {error}", args.file.display()))
+    };
+    match args.file.as_os_str() == "-" {
+        true => {
+            std::io::stdin().take(MAX_PUBLIC_KEY_BYTES).read_to_string(&mut public_key).map_err(failed)?
+        }
+        false => {
+            let file = fs::File::open(&args.file).map_err(failed)?;
+            file.take(MAX_PUBLIC_KEY_BYTES).read_to_string(&mut public_key).map_err(failed)?
+        }
+    };
+    let request = v1::SshKeyRequest { key: args.key.clone(), public_key };
+    let added = context.client().await?.add_ssh_key(&request).await?;
+    if context.json {
+        output::json(&added)?;
+    } else {
+        output::note(&format!("{} logs in as {}", added.fingerprint, args.key));
+        output::line(added.id.as_str())?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn revoke(context: &Context, args: &RevokeArgs) -> CommandResult {

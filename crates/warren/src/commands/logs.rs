@@ -12,6 +12,7 @@ use super::Context;
 use crate::{
     client::{Client, EntryStream},
     error::CommandResult,
+    hang_up::unless_unread,
     output,
     session::Printer,
 };
@@ -69,7 +70,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         writer.write(tail.entries()).await?;
     }
     if args.tail.is_none() || args.follow {
-        follow(EntryStream::new(&client, &sandbox, &exec, from, args.follow), &mut writer).await?;
+        let entries = EntryStream::new(&client, &sandbox, &exec, from, args.follow);
+        unless_unread(follow(entries, &mut writer)).await?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -88,7 +88,7 @@ async fn pull(
     Ok(())
 }
 
-fn read_password() -> CommandResult<String> {
+pub(super) fn read_password() -> CommandResult<String> {
     let mut text = String::new();
     io::stdin().lock().take(MAX_PASSWORD_BYTES + 1).read_to_string(&mut text)?;
     let password = text.trim_end_matches(['\n', '\r']);

@@ -1,19 +1,19 @@
 //! `warren repl`
 
 use std::{
-    fs,
     io::{self, BufRead as _},
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     time::Duration,
 };
 
 use frontends::rest::v1;
-use rustyline::{DefaultEditor, config::Config, error::ReadlineError};
 use sandbox::{CellSpec, ContextName, Error, ExecSpec, Language};
 
-use super::{Context, context};
+use super::{
+    Context, context,
+    repl_editor::{BlockEditor, Names, Typed},
+};
 use crate::{
     arguments,
     cells::{self, CodeSandbox, CodeSandboxArgs, Plots, PlotsArgs, Screen},
@@ -24,11 +24,11 @@ use crate::{
 /// Long enough to leave a session open overnight. If this command dies, the daemon removes the sandbox after this idle
 /// time.
 const ORPHAN_IDLE: Duration = Duration::from_secs(24 * 3600);
-const MAX_HISTORY: usize = 2000;
 /// What people type to leave, in any language. The interpreter itself would only exit and be restarted.
-const LEAVE: [&str; 5] = ["exit", "exit()", "quit", "quit()", ".exit"];
+pub(super) const LEAVE: [&str; 5] = ["exit", "exit()", "quit", "quit()", ".exit"];
 const HELP: &str = "\
-Code runs when complete; an empty line ends a block. Ctrl-C interrupts code or clears the line. Ctrl-D or exit quits.
+Code runs when complete; an empty line ends a block. Tab completes names. The arrow keys move between the lines of a
+block and recall earlier ones. Ctrl-C interrupts code or clears the block. Ctrl-D or exit quits.
   :contexts           list the sandbox's contexts
   :context NAME       switch to another context, created if it does not exist
   :fork NAME          fork the variables into context NAME and switch to it (python)
@@ -88,11 +88,14 @@ async fn converse(
         timeout: args.timeout,
         screen: Screen::new(plots),
         last_code: ExitCode::SUCCESS,
+        names: None,
     };
     if terminal::stdin_is_terminal() {
         output::note(&format!("{language} in a sandbox; :help shows commands, Ctrl-D quits"));
         let history = context.directories.home.join("history").join(language.as_str());
-        repl.typed(Some(Editor::open(history)?)).await
+        let names = Names::new(target, language, repl.context.clone());
+        repl.names = Some(names.clone());
+        repl.typed(Some(BlockEditor::open(names, history)?)).await
     } else {
         repl.typed(None).await
     }
@@ -106,6 +109,8 @@ struct Repl<'a> {
     screen: Screen,
     /// Exit code of the last piece of code, for scripts.
     last_code: ExitCode,
+    /// What the editor completes from.
+    names: Option<Names>,
 }
 
 enum Line {
@@ -121,7 +126,7 @@ enum Next {
 }
 
 impl Repl<'_> {
-    async fn typed(&mut self, mut editor: Option<Editor>) -> CommandResult {
+    async fn typed(&mut self, mut editor: Option<BlockEditor>) -> CommandResult {
         let mut block = String::new();
         loop {
             let (back, line) = next_line(editor, self.prompt(!block.is_empty())).await?;
@@ -200,7 +205,7 @@ impl Repl<'_> {
                 Ok(contexts) => context::table(&contexts),
                 Err(error) => Err(error),
             },
-            ("context", Some(name)) => name.parse().map_err(Into::into).map(|name| self.context = name),
+            ("context", Some(name)) => name.parse().map_err(Into::into).map(|name| self.switch(name)),
             ("fork", Some(name)) => self.fork(name).await,
             ("save-plots", Some(directory)) => {
                 Plots::open(Path::new(directory), "plot").map(|plots| self.screen.plots = Some(plots))
@@ -228,16 +233,30 @@ impl Repl<'_> {
         let made = self.target.client.fork_context(&self.target.sandbox, &self.context, &request).await?;
         made.warnings.iter().for_each(|warning| output::warn(warning));
         output::note(&format!("switched to context {into}; `:context {}` goes back", self.context));
-        self.context = into;
+        self.switch(into);
         Ok(())
+    }
+
+    fn switch(&mut self, context: ContextName) {
+        if let Some(names) = &self.names {
+            names.switch(&context);
+        }
+        self.context = context;
     }
 }
 
 /// Reads on a thread that may block. The editor is returned with the line.
-async fn next_line(editor: Option<Editor>, prompt: String) -> CommandResult<(Option<Editor>, Line)> {
+async fn next_line(
+    editor: Option<BlockEditor>,
+    prompt: String,
+) -> CommandResult<(Option<BlockEditor>, Line)> {
     let read = tokio::task::spawn_blocking(move || match editor {
         Some(mut editor) => {
-            let line = editor.read(&prompt);
+            let line = editor.read(&prompt).map(|typed| match typed {
+                Typed::Block(text) => Line::Text(text),
+                Typed::Cleared => Line::Cleared,
+                Typed::End => Line::End,
+            });
             (Some(editor), line)
         }
         None => (None, piped_line()),
@@ -255,52 +274,4 @@ fn piped_line() -> CommandResult<Line> {
     }
     let text = String::from_utf8(line).map_err(|_binary| Error::invalid("a line is not UTF-8 text"))?;
     Ok(Line::Text(text.trim_end_matches(['\n', '\r']).to_owned()))
-}
-
-/// A line editor with a history that persists between sessions.
-struct Editor {
-    lines: DefaultEditor,
-    history: PathBuf,
-}
-
-impl Editor {
-    fn open(history: PathBuf) -> CommandResult<Self> {
-        let config = Config::builder()
-            .max_history_size(MAX_HISTORY)
-            .and_then(|config| config.history_ignore_dups(true));
-        let config = config.map_err(failed)?.auto_add_history(false).build();
-        let mut lines = DefaultEditor::with_config(config).map_err(failed)?;
-        // A history that is missing or unreadable is not an error.
-        lines.load_history(&history).ok();
-        Ok(Self { lines, history })
-    }
-
-    fn read(&mut self, prompt: &str) -> CommandResult<Line> {
-        match self.lines.readline(prompt) {
-            Ok(line) => Ok(Line::Text(line)),
-            Err(ReadlineError::Interrupted) => Ok(Line::Cleared),
-            Err(ReadlineError::Eof) => Ok(Line::End),
-            Err(error) => Err(failed(error)),
-        }
-    }
-
-    /// Saved at once, because the terminal may be closed at any time.
-    fn remember(&mut self, code: &str) {
-        if !self.lines.add_history_entry(code).unwrap_or(false) {
-            return;
-        }
-        let Some(directory) = self.history.parent() else { return };
-        let saved = crate::directories::make_private(directory)
-            .is_ok_and(|()| self.lines.save_history(&self.history).is_ok());
-        if saved {
-            fs::set_permissions(&self.history, fs::Permissions::from_mode(0o600)).ok();
-        }
-    }
-}
-
-fn failed(error: ReadlineError) -> crate::error::CommandError {
-    match error {
-        ReadlineError::Io(error) => error.into(),
-        other => io::Error::other(other).into(),
-    }
 }

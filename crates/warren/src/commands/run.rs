@@ -7,7 +7,7 @@ use frontends::rest::v1;
 use sandbox::{Error, ExecOutcome, ExecSpec, NotStarted, OnExpiry, SandboxSpec};
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, image_hint, limits};
 use crate::{
     arguments::{self, AttachArgs, SandboxArgs},
     client::Client,
@@ -29,6 +29,7 @@ const ORPHAN_IDLE: Duration = Duration::from_secs(300);
   warren run python3 -c 'print(6 * 7)'
   echo hello | warren run -i wc -c
   warren run -it --memory 2g bash
+  warren run --image alpine -p 8080:80 -e MODE=dev -v $PWD:/srv -w /srv sh serve.sh
   warren run -v models:/data:ro --copy ./app:/srv -w /srv python3 main.py
   warren run --name web -d -- python3 -m http.server")]
 pub(crate) struct Args {
@@ -61,35 +62,71 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let is_kept = args.keep || args.attach.detach || (args.sandbox.plain.name.is_some() && !args.rm);
     let spec = sandbox_spec(context, &args, is_kept)?;
     check_command(&args, &spec);
+    if !exec.command.is_empty() {
+        exec.command.splice(..0, spec.entrypoint.iter().cloned());
+    }
     let client = context.client().await?;
     // A program that reads our stderr wants only the command's own.
     let show = Show::unless(context.json || !std::io::stderr().is_terminal());
-    let sandbox = client.create_showing(&spec, show).await?;
-    warn(&sandbox);
-    if let Err(error) = choose_command(&mut exec, &spec, &sandbox) {
-        remove(&client, &sandbox).await;
-        return Err(error);
-    }
+    // Other images may have to be pulled first, which is shown, and may say what to run.
+    let (sandbox, begun) = if spec.image.is_host() && !exec.command.is_empty() {
+        let waits = context.json && !args.attach.detach;
+        let (sandbox, begun) = client.run(&spec, &exec, waits).await?;
+        warn(&sandbox, &spec);
+        (sandbox, Some(begun))
+    } else {
+        let sandbox = client.create_showing(&spec, show).await?;
+        warn(&sandbox, &spec);
+        if let Err(error) = choose_command(&mut exec, &sandbox) {
+            remove(&client, &sandbox).await;
+            return Err(error);
+        }
+        (sandbox, None)
+    };
+    // Programs of another image than `host` are that image's affair.
+    let is_host = spec.image.is_host() && spec.rootfs.is_none();
+    let words = if is_host { exec.command.clone() } else { Vec::new() };
     if args.attach.detach {
-        return start_detached(context, &client, sandbox, &exec, args.sandbox.plain.name.is_none()).await;
+        let is_unnamed = args.sandbox.plain.name.is_none();
+        let started = match begun {
+            Some(begun) => begun.exec,
+            None => client.exec(sandbox.id.as_str(), &exec).await?,
+        };
+        return answer_detached(context, &client, sandbox, started, is_unnamed, &words).await;
     }
     if context.json {
-        return run_captured(&client, sandbox, exec, is_kept).await;
+        return run_captured(&client, sandbox, exec, begun, is_kept).await;
     }
-    let ended = run_attached(&client, &sandbox, exec, how).await;
+    let ended = run_attached(&client, &sandbox, exec, begun, how).await;
     if !is_kept && !matches!(ended, Ok(Ended::Detached)) {
         remove(&client, &sandbox).await;
     }
-    Ok(ended?.exit_code())
+    let ended = ended?;
+    let code = ended.exit_code();
+    if let Ended::Outcome(outcome) = &ended {
+        hint(&client, outcome, &words).await;
+    }
+    Ok(code)
+}
+
+/// A program that was not found may be the name of an image.
+async fn hint(client: &Client, outcome: &ExecOutcome, words: &[String]) {
+    let is_missing = matches!(outcome, ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. });
+    if is_missing && let Some(hint) = image_hint::of(client, words).await {
+        output::hint(&hint);
+    }
 }
 
 /// Warnings about weak isolation are for people; a program that reads our stderr wants only the command's own. A
-/// warning that the sandbox is not what was asked for, such as another image, is always shown.
-fn warn(sandbox: &v1::Sandbox) {
+/// warning that the sandbox is not what was asked for, such as another image or a limit that is not held, is always
+/// shown.
+fn warn(sandbox: &v1::Sandbox, spec: &SandboxSpec) {
     let weaknesses = sandbox.isolation.as_ref().map(engine::weaknesses).unwrap_or_default();
     let has_people = std::io::stderr().is_terminal();
     let told = sandbox.warnings.iter().filter(|warning| has_people || !weaknesses.contains(*warning));
     told.for_each(|warning| output::warn(warning));
+    let weaker = sandbox.isolation.as_ref().and_then(|held| limits::weaker(held, &spec.limits));
+    weaker.iter().for_each(|line| output::warn(line));
 }
 
 fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> CommandResult<SandboxSpec> {
@@ -113,13 +150,10 @@ fn check_command(args: &Args, spec: &SandboxSpec) {
 
 /// Follows Docker: an entry point given by flag comes before the arguments; without either, the image decides what to
 /// run.
-fn choose_command(exec: &mut ExecSpec, spec: &SandboxSpec, sandbox: &v1::Sandbox) -> CommandResult<()> {
-    let given = std::mem::take(&mut exec.command);
-    exec.command = match (given.is_empty(), spec.entrypoint.is_empty()) {
-        (true, _) => sandbox.entrypoint.iter().chain(&sandbox.cmd).cloned().collect(),
-        (false, false) => spec.entrypoint.iter().cloned().chain(given).collect(),
-        (false, true) => given,
-    };
+fn choose_command(exec: &mut ExecSpec, sandbox: &v1::Sandbox) -> CommandResult<()> {
+    if exec.command.is_empty() {
+        exec.command = sandbox.entrypoint.iter().chain(&sandbox.cmd).cloned().collect();
+    }
     if exec.command.is_empty() {
         return Err(Error::invalid(format!("image {} has no default command", sandbox.image))
             .with_hint("Give a program to run.")
@@ -145,22 +179,25 @@ fn exec_spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
     Ok(spec)
 }
 
-async fn start_detached(
+async fn answer_detached(
     context: &Context,
     client: &Client,
     sandbox: v1::Sandbox,
-    exec: &ExecSpec,
+    started: v1::Exec,
     is_unnamed: bool,
+    words: &[String],
 ) -> CommandResult {
-    let started = client.exec(sandbox.id.as_str(), exec).await?;
     if let Some(outcome @ ExecOutcome::NotStarted { .. }) = &started.outcome {
         if is_unnamed {
             remove(client, &sandbox).await;
         }
-        return Ok(Ended::Outcome(outcome.clone()).exit_code());
+        let code = Ended::Outcome(outcome.clone()).exit_code();
+        hint(client, outcome, words).await;
+        return Ok(code);
     }
     if context.json {
-        let exec = v1::ExecResult { exec: started, stdout: None, stderr: None, files: None };
+        let warnings = Vec::new();
+        let exec = v1::ExecResult { exec: started, stdout: None, stderr: None, files: None, warnings };
         output::json(&Ran { sandbox, exec, removed: false })?;
     } else {
         output::line(sandbox.name.as_str())?;
@@ -172,9 +209,13 @@ async fn run_attached(
     client: &Client,
     sandbox: &v1::Sandbox,
     spec: ExecSpec,
+    begun: Option<v1::ExecResult>,
     how: Attachment,
 ) -> CommandResult<Ended> {
-    let exec = client.exec(sandbox.id.as_str(), &spec).await?;
+    let exec = match begun {
+        Some(begun) => begun.exec,
+        None => client.exec(sandbox.id.as_str(), &spec).await?,
+    };
     let exec = match second_try(exec.outcome.as_ref(), spec) {
         Some(spec) => client.exec(sandbox.id.as_str(), &spec).await?,
         None => exec,
@@ -193,8 +234,14 @@ fn second_try(outcome: Option<&ExecOutcome>, mut spec: ExecSpec) -> Option<ExecS
     Some(spec)
 }
 
-async fn run_captured(client: &Client, sandbox: v1::Sandbox, spec: ExecSpec, is_kept: bool) -> CommandResult {
-    let result = captured(client, &sandbox, spec).await;
+async fn run_captured(
+    client: &Client,
+    sandbox: v1::Sandbox,
+    spec: ExecSpec,
+    begun: Option<v1::ExecResult>,
+    is_kept: bool,
+) -> CommandResult {
+    let result = captured(client, &sandbox, spec, begun).await;
     if !is_kept {
         remove(client, &sandbox).await;
     }
@@ -204,8 +251,16 @@ async fn run_captured(client: &Client, sandbox: v1::Sandbox, spec: ExecSpec, is_
     Ok(ExitCode::from(code))
 }
 
-async fn captured(client: &Client, sandbox: &v1::Sandbox, spec: ExecSpec) -> CommandResult<v1::ExecResult> {
-    let result = client.exec_and_wait(sandbox.id.as_str(), &spec).await?;
+async fn captured(
+    client: &Client,
+    sandbox: &v1::Sandbox,
+    spec: ExecSpec,
+    begun: Option<v1::ExecResult>,
+) -> CommandResult<v1::ExecResult> {
+    let result = match begun {
+        Some(begun) => begun,
+        None => client.exec_and_wait(sandbox.id.as_str(), &spec).await?,
+    };
     match second_try(result.exec.outcome.as_ref(), spec) {
         Some(spec) => client.exec_and_wait(sandbox.id.as_str(), &spec).await,
         None => Ok(result),

@@ -16,7 +16,10 @@ use super::Context;
 use crate::{
     arguments,
     config::Config,
-    daemon::{self, AlsoListen, Listen, McpProfile, NetworkOptions, ServeOptions, TlsFiles, dialect_address},
+    daemon::{
+        self, AlsoListen, Listen, LogFormat, McpProfile, NetworkOptions, ServeOptions, TlsFiles,
+        dialect_address,
+    },
     error::CommandResult,
     mcp::{self, McpArgs, opensandbox::OpenSandboxArgs},
     output,
@@ -36,6 +39,7 @@ const MAX_STREAMS: u64 = 1024;
   warren serve --dev
   warren serve --listen 0.0.0.0:5555 --tls-cert cert.pem --tls-key key.pem
   warren serve --home /tmp/try --log debug
+  warren serve --ssh 127.0.0.1:2222
   warren serve --dialect mcp-sandbox
   warren serve --dev --also-listen 127.0.0.1:8181=mcp-sandbox")]
 pub(crate) struct Args {
@@ -87,6 +91,9 @@ pub(crate) struct Args {
     /// Base URL for links, as browsers reach the daemon: scheme, host and port [default: the address the client used]
     #[arg(long, value_name = "URL")]
     public_url: Option<BaseUrl>,
+    /// Also serve SSH on this TCP address, such as 127.0.0.1:2222, or none [default: ssh.listen of the configuration]
+    #[arg(long, value_name = "ADDRESS")]
+    ssh: Option<Listen>,
     /// Replace a running daemon; its sandboxes keep running
     #[arg(long)]
     take_over: bool,
@@ -96,6 +103,10 @@ pub(crate) struct Args {
     /// What to log: error, warn, info, debug, trace, or a filter by module [env: WARREN_LOG]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
+    /// How the log is written [default: log.format of the configuration, else journald if systemd started the daemon, else
+    /// text]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
     /// Detach from the terminal and report on stdout when ready; used by commands that start the daemon
     #[arg(long, hide = true)]
     detached: bool,
@@ -121,6 +132,17 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
     config.backends.process |= args.allow_process;
     config.ports.domain = args.port_domain.clone().or(config.ports.domain);
     config.ports.publish_on.extend(&args.publish_on);
+    match args.ssh {
+        Some(Listen::At(address)) => config.ssh.listen = Some(address),
+        Some(Listen::Nowhere) => config.ssh.listen = None,
+        // A daemon that some command started serves nobody on the network.
+        None if args.detached => config.ssh.listen = None,
+        None => {}
+    }
+    if args.detached {
+        config.metrics.listen = None;
+    }
+    let log_format = args.log_format.or(config.log_format);
     let port_domain = config.ports.domain.clone();
     let network = network(args, &config)?;
     daemon::serve(ServeOptions {
@@ -128,6 +150,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
         config,
         idle_exit: args.idle_exit,
         log: args.log.clone(),
+        log_format,
         is_detached: args.detached,
         mcp,
         mcp_profile: args.mcp_profile,

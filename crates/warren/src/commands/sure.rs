@@ -1,10 +1,13 @@
 //! Asks for confirmation before something is removed for good.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 
 use sandbox::Error;
 
 use crate::error::CommandResult;
+
+/// Longest line that is read.
+const MAX_ANSWER_BYTES: u64 = 4096;
 
 /// Asks on the terminal. Without one this is an error, because only `--force` skips the question.
 pub(super) fn is_sure(question: &str) -> CommandResult<bool> {
@@ -20,10 +23,16 @@ pub(super) fn is_sure_or(question: &str, flag: &str) -> CommandResult<bool> {
         .with_hint(format!("Pass {flag} to remove without confirmation."))
         .into());
     }
+    let answer = ask(&format!("{question} [y/N] "))?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// The line that a person types at the terminal.
+pub(super) fn ask(question: &str) -> CommandResult<String> {
     let mut stderr = io::stderr().lock();
-    write!(stderr, "{question} [y/N] ")?;
+    write!(stderr, "{question}")?;
     stderr.flush()?;
     let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    io::stdin().lock().take(MAX_ANSWER_BYTES).read_line(&mut answer)?;
+    Ok(answer)
 }

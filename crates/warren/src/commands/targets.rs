@@ -5,7 +5,7 @@ use std::{io::Write as _, process::ExitCode};
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, near};
 use crate::{
     error::{CommandError, CommandResult, EXIT_FAILURE},
     output,
@@ -73,9 +73,10 @@ where
     }))
     .buffered(MAX_AT_ONCE);
     let (mut answers, mut code) = (Vec::new(), ExitCode::SUCCESS);
-    while let Some((target, result)) = work.next().await {
-        if result.is_err() {
+    while let Some((target, mut result)) = work.next().await {
+        if let Err(error) = result {
             code = ExitCode::from(EXIT_FAILURE);
+            result = Err(near::explain(context, error).await);
         }
         if context.json {
             answers.push(answer(target, result));

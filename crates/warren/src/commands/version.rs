@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::Context;
-use crate::{client::StartMode, error::CommandResult, output};
+use crate::{cli::VERSION, client::StartMode, error::CommandResult, output};
 
 /// Show the version of this program and of the daemon
 #[derive(Debug, clap::Args)]
@@ -13,7 +13,9 @@ pub(crate) struct Args {}
 
 #[derive(Serialize)]
 struct Versions {
-    client: String,
+    client: &'static str,
+    /// The version with the commit and its date, if this is a release.
+    build: &'static str,
     /// Absent if no daemon runs: this command does not start one.
     #[serde(skip_serializing_if = "Option::is_none")]
     daemon: Option<Daemon>,
@@ -26,12 +28,13 @@ struct Daemon {
 }
 
 pub(crate) async fn run(context: &Context, _: Args) -> CommandResult {
-    let versions = Versions { client: env!("CARGO_PKG_VERSION").to_owned(), daemon: daemon(context).await };
+    let versions =
+        Versions { client: env!("CARGO_PKG_VERSION"), build: VERSION, daemon: daemon(context).await };
     if context.json {
         output::json(&versions)?;
         return Ok(ExitCode::SUCCESS);
     }
-    output::line(&format!("warren {}", versions.client))?;
+    output::line(&format!("warren {VERSION}"))?;
     match versions.daemon {
         Some(Daemon { version, pid: Some(pid) }) => output::line(&format!("daemon {version} (pid {pid})"))?,
         Some(Daemon { version, pid: None }) => output::line(&format!("daemon {version}"))?,

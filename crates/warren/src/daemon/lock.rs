@@ -29,6 +29,7 @@ pub(super) struct Lock {
 #[error("daemon.lock is locked")]
 pub(super) struct Held {
     pub(super) pid: Option<i32>,
+    pub(super) gives_way: bool,
 }
 
 impl Held {
@@ -38,12 +39,25 @@ impl Held {
     }
 }
 
-/// What the holder wrote into its lock file, for error messages only.
+/// What the holder wrote into its lock file.
 #[derive(Debug, Default)]
 struct Note {
     pid: Option<i32>,
     home: Option<String>,
+    gives_way: bool,
 }
+
+/// Whether anyone asked for the daemon that takes the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A person started it, and it stays.
+    ByPerson,
+    /// A command started it because none was running. It gives way to one that a person starts.
+    ByCommand,
+}
+
+/// The third line of the note of a daemon that gives way.
+const GIVES_WAY: &str = "gives way";
 
 impl Note {
     fn read(mut file: File) -> Self {
@@ -52,7 +66,8 @@ impl Note {
         let text = String::from_utf8_lossy(&bytes);
         let mut lines = text.lines();
         let pid = lines.next().and_then(|line| line.trim().parse().ok());
-        Self { pid, home: lines.next().filter(|line| !line.is_empty()).map(str::to_owned) }
+        let home = lines.next().filter(|line| !line.is_empty()).map(str::to_owned);
+        Self { pid, home, gives_way: lines.next() == Some(GIVES_WAY) }
     }
 
     fn holder(&self) -> String {
@@ -65,8 +80,12 @@ impl Lock {
         directory.join(NAME)
     }
 
-    pub(super) fn of_home(directories: &Directories) -> Result<Self> {
-        Self::take(&directories.home, b"")?.map_err(|note| already_served(directories, &note))
+    pub(super) fn of_home(directories: &Directories, asked: Asked) -> Result<Self> {
+        let note = match asked {
+            Asked::ByPerson => String::new(),
+            Asked::ByCommand => format!("\n{GIVES_WAY}"),
+        };
+        Self::take(&directories.home, note.as_bytes())?.map_err(|note| already_served(directories, &note))
     }
 
     /// Taken after the lock of the data directory. None if both directories are the same.
@@ -86,7 +105,7 @@ impl Lock {
     }
 
     /// The lock, or the note of its holder.
-    fn take(directory: &Path, home: &[u8]) -> Result<std::result::Result<Self, Note>> {
+    fn take(directory: &Path, after_pid: &[u8]) -> Result<std::result::Result<Self, Note>> {
         let path = Self::path(directory);
         let failed = |error| {
             Error::new(ErrorKind::Unavailable, format!("could not lock {}", path.display()))
@@ -106,7 +125,7 @@ impl Lock {
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         // Only the lock matters; failing to write the note is fine.
-        let note = [format!("{}\n", std::process::id()).as_bytes(), home].concat();
+        let note = [format!("{}\n", std::process::id()).as_bytes(), after_pid].concat();
         file.set_len(0).and_then(|()| file.write_all(&note)).ok();
         Ok(Ok(Self { _file: file }))
     }
@@ -117,7 +136,7 @@ fn already_served(directories: &Directories, note: &Note) -> Error {
         format!("a daemon ({}) is already running for {}", note.holder(), directories.home.display());
     Error::new(ErrorKind::AlreadyExists, message)
         .with_hint("Use that one, or replace it with `warren serve --take-over`; its sandboxes keep running.")
-        .with_source(Held { pid: note.pid })
+        .with_source(Held { pid: note.pid, gives_way: note.gives_way })
 }
 
 fn in_use(directories: &Directories, note: &Note, other: &str) -> Error {
@@ -138,11 +157,22 @@ mod tests {
     fn a_second_daemon_is_told_who_is_first() {
         let place = tempfile::tempdir().unwrap();
         let directories = Directories { home: place.path().to_owned(), run: place.path().join("run") };
-        let first = Lock::of_home(&directories).unwrap();
-        let error = Lock::of_home(&directories).unwrap_err();
+        let first = Lock::of_home(&directories, Asked::ByPerson).unwrap();
+        let error = Lock::of_home(&directories, Asked::ByPerson).unwrap_err();
         assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
         drop(first);
-        Lock::of_home(&directories).unwrap();
+        Lock::of_home(&directories, Asked::ByPerson).unwrap();
+    }
+
+    #[test]
+    fn a_daemon_that_nobody_asked_for_says_so() {
+        let place = tempfile::tempdir().unwrap();
+        let directories = Directories { home: place.path().to_owned(), run: place.path().join("run") };
+        for (asked, gives_way) in [(Asked::ByCommand, true), (Asked::ByPerson, false)] {
+            let _first = Lock::of_home(&directories, asked).unwrap();
+            let error = Lock::of_home(&directories, Asked::ByPerson).unwrap_err();
+            assert_eq!(Held::of(&error).unwrap().gives_way, gives_way, "{asked:?}");
+        }
     }
 
     #[test]
@@ -166,7 +196,7 @@ mod tests {
     fn one_directory_for_both_needs_one_lock() {
         let place = tempfile::tempdir().unwrap();
         let directories = Directories { home: place.path().to_owned(), run: place.path().to_owned() };
-        let _home = Lock::of_home(&directories).unwrap();
+        let _home = Lock::of_home(&directories, Asked::ByPerson).unwrap();
         assert!(Lock::of_run(&directories).unwrap().is_none());
     }
 }

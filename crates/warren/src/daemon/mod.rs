@@ -8,16 +8,21 @@ pub(crate) mod address;
 mod backend;
 mod descriptors;
 pub(crate) mod dialect_address;
+mod doctor;
 mod idle;
 mod lock;
 mod log;
 mod memory;
+mod metrics;
 mod network;
 mod note;
 mod ready;
 mod recover;
 mod socket;
+mod ssh;
 mod take_over;
+mod trace;
+mod webhook;
 
 use std::{io, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
@@ -27,7 +32,9 @@ use frontends::{
     http::{self, Activity, Gate, PeerCredentials, SocketAuth, TcpPlaces},
     links::{LinkSettings, Links},
     mcp::{self, Dialect, Mcp},
+    metrics as metrics_routes,
     rest::{self, Rest},
+    web,
 };
 use sandbox::{Error, ErrorKind, Result};
 use store::{Store, StoreError};
@@ -36,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
     address::{AlsoListen, Listen},
+    log::LogFormat,
     network::{NetworkOptions, TlsFiles},
     note::Note,
     ready::Readiness,
@@ -44,9 +52,15 @@ pub(crate) use self::{
 };
 use self::{
     backend::Running,
+    doctor::OwnDoctor,
+    lock::Asked,
+    metrics::MetricsListener,
     network::{Listener, Network, Plan},
     ready::Announcer,
     socket::Socket,
+    ssh::SshListeners,
+    take_over::Replaced,
+    trace::Traces,
 };
 use crate::{config::Config, directories::Directories, error::CommandResult, packages::HostGateway};
 
@@ -75,6 +89,8 @@ pub(crate) struct ServeOptions {
     /// If absent, the variable or the default decides.
     pub(crate) idle_exit: Option<Duration>,
     pub(crate) log: Option<String>,
+    /// If absent, systemd's journal where it started us, else text.
+    pub(crate) log_format: Option<LogFormat>,
     /// Started by a command: no terminal, and stdout is a pipe to that command.
     pub(crate) is_detached: bool,
     /// Settings for MCP clients that bring none of their own, which is all of them on HTTP.
@@ -87,6 +103,13 @@ pub(crate) struct ServeOptions {
     pub(crate) network: NetworkOptions,
     /// The command line's settings.
     pub(crate) links: LinkSettings,
+}
+
+impl ServeOptions {
+    /// A command started it because none was running; such a command says when it may leave again.
+    fn is_unasked(&self) -> bool {
+        self.is_detached && self.idle_exit.is_some()
+    }
 }
 
 /// Runs the daemon until it stops.
@@ -105,7 +128,7 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
         // Fails only for the leader of a process group, which then has no terminal to detach from.
         rustix::process::setsid().ok();
     }
-    log::init(options.log.as_deref())?;
+    let traces = log::init(options.log.as_deref(), options.log_format)?;
     let open_files = descriptors::raise_limit();
     jail::limit_heaps(HEAPS);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -115,8 +138,19 @@ fn start(options: &ServeOptions, announcer: &Announcer) -> Result<()> {
         .enable_all()
         .build()
         .map_err(|error| unavailable("could not start threads", error))?;
-    let result = runtime.block_on(run(options, open_files, announcer));
+    let result = runtime.block_on(traced(traces, run(options, open_files, announcer)));
     runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+/// Sends traces until the daemon has ended, and then what is left of them.
+async fn traced(traces: Option<Traces>, daemon: impl Future<Output = Result<()>>) -> Result<()> {
+    let Some(traces) = traces else { return daemon.await };
+    let over = CancellationToken::new();
+    let sending = tokio::spawn(traces.run(over.clone()));
+    let result = daemon.await;
+    over.cancel();
+    sending.await.unwrap_or_default();
     result
 }
 
@@ -124,19 +158,24 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let directories = &options.directories;
     // Checked before another daemon is stopped, because this one must be able to replace it.
     let mut plan = Plan::new(&options.network, options.is_detached)?;
+    let webhook = options.config.events.webhook()?;
+    let ssh_settings = options.config.ssh.settings(options.network.is_dev)?;
     directories.make()?;
-    let locks = if options.takes_over {
+    let locks = if options.is_unasked() {
+        take_over::take_locks(directories, Asked::ByCommand)?
+    } else {
         if let Some(plan) = &mut plan {
             plan.open_ports(&Note::ports(&directories.run)).await?;
         }
-        take_over::take_over(directories).await?
-    } else {
-        take_over::take_locks(directories)?
+        let replaced = if options.takes_over { Replaced::Any } else { Replaced::Unasked };
+        take_over::take_over(directories, replaced).await?
     };
     // A port that is taken ends the start before a record is read or a sandbox adopted.
     if let Some(plan) = &mut plan {
         plan.open_ports(&[]).await?;
     }
+    let ssh_port = ssh::open_port(options.config.ssh.listen, options.network.is_dev).await?;
+    let metrics = MetricsListener::open(options.config.metrics.listen).await?;
     Note::remove_old(directories);
     // Its spawner starts while the records are read.
     let offered = options.config.backends.clone();
@@ -148,7 +187,10 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     })??;
     let engine =
         Engine::open_all(engine_config(options, unpacker), store, backends, Arc::new(SystemClock)).await?;
+    let webhook = webhook.map(|webhook| webhook::Sender::new(&engine, webhook, directories)).transpose()?;
     let (socket, listener) = Socket::listen(directories.socket()?)?;
+    let ssh =
+        SshListeners::open(directories, ssh_port, ssh_settings).inspect_err(|_failed| socket.remove())?;
     // After the socket: whoever finds the address note can use all of the daemon.
     let network = match plan {
         Some(plan) => Some(plan.listen(directories).await.inspect_err(|_failed| socket.remove())?),
@@ -161,22 +203,38 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let backends: Vec<_> = engine.backends().iter().map(|found| found.backend.as_str()).collect();
     tracing::info!(socket = %socket.path().display(), backends = backends.join(" "), "ready");
     announcer.ready();
+    let mut own: Vec<_> = network.as_ref().map(Network::addresses).unwrap_or_default();
+    own.extend(ssh.address());
+    own.extend(metrics.as_ref().map(MetricsListener::address));
+    if !own.is_empty() {
+        engine.close_to_sandboxes(own);
+    }
+    if let Some(address) = ssh.address() {
+        tracing::info!(%address, "serving SSH");
+    }
+    if let Some(listener) = &metrics {
+        tracing::info!("metrics: http://{}/metrics", listener.address());
+    }
     if let Some(network) = &network {
-        engine.close_to_sandboxes(network.addresses());
         network.introduce(&engine).await;
     }
 
     let settings =
         LinkSettings { listener: network.as_ref().and_then(Network::base), ..options.links.clone() };
     let links = Links::new(engine.clone(), settings);
-    let rest = Rest::new(engine.clone(), activity.clone(), stop.clone()).with_links(links.clone());
+    let rest = Rest::new(engine.clone(), activity.clone(), stop.clone())
+        .with_links(links.clone())
+        .with_doctor(Arc::new(OwnDoctor::new(directories)));
     let mcp = Mcp::with_links(engine.clone(), options.mcp.clone(), links);
     let named = match options.mcp_profile {
         McpProfile::Warren => mcp::named_router(&mcp, dialects::ALL, &stop, &activity),
         McpProfile::Conformance => http::Router::new(),
     };
     let parts = Parts {
-        shared: rest::router(rest).merge(named),
+        shared: rest::router(rest)
+            .merge(named)
+            .merge(web::router(web::Page::new(dashboard::FILES)))
+            .merge(metrics_routes::router(engine.clone())),
         mcp: mcp.clone(),
         profile: options.mcp_profile,
         activity: activity.clone(),
@@ -192,7 +250,14 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let on_network = serve_network(network, &parts, &engine);
     let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity.clone(), stop.clone());
     let slimming = memory::give_back(stop.clone());
-    tokio::join!(serving, on_network, idling, slimming);
+    let on_ssh = ssh.serve(engine.clone(), activity.clone(), stop.clone());
+    let telling = async {
+        if let Some(sender) = webhook {
+            sender.run(stop.clone()).await;
+        }
+    };
+    let on_metrics = serve_metrics(metrics, &engine, &stop);
+    tokio::join!(serving, on_network, on_ssh, on_metrics, telling, idling, slimming);
 
     mcp.close().await;
     engine.close().await;
@@ -210,10 +275,12 @@ fn engine_config(options: &ServeOptions, unpacker: Arc<dyn Unpacker>) -> EngineC
     let (home, config) = (&options.directories.home, &options.config);
     let mut engine = EngineConfig::new(home);
     engine.run = Some(options.directories.run.clone());
+    engine.keeps_history = true;
     if !config.packages_disabled {
         engine.packages = Some(Arc::new(HostGateway::new(config.clone(), home)));
     }
     // Opened by the engine once its records are read, so that an image that a sandbox uses never counts as unused.
+    config.defaults.apply(&mut engine);
     config.snapshots.apply(&mut engine);
     config.volumes.apply(&mut engine.volumes);
     engine.publish_on.clone_from(&config.ports.publish_on);
@@ -260,6 +327,12 @@ async fn serve_network(network: Option<Network>, parts: &Parts, engine: &Engine)
     });
     futures_util::future::join_all(serving).await;
     note.remove();
+}
+
+async fn serve_metrics(listener: Option<MetricsListener>, engine: &Engine, stop: &CancellationToken) {
+    if let Some(listener) = listener {
+        listener.serve(engine.clone(), stop.clone()).await;
+    }
 }
 
 fn stop_on_signals(stop: &CancellationToken) -> io::Result<()> {

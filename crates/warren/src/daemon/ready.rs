@@ -39,7 +39,7 @@ impl Announcer {
 
     pub(super) fn failed(&self, error: &Error) {
         self.say(&match Held::of(error) {
-            Some(Held { pid }) => Readiness::Locked { pid },
+            Some(Held { pid, .. }) => Readiness::Locked { pid },
             None => Readiness::Failed { error: detail(error) },
         });
     }

@@ -7,7 +7,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use sandbox::Result;
 use store::{Store, StoreError};
 
-use super::{no_records, take_over::take_locks};
+use super::{lock::Asked, no_records, take_over::take_locks};
 use crate::directories::Directories;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Recovered {
 /// Deletes nothing: unusable files are moved aside. Fails while a daemon runs.
 pub(crate) async fn recover(directories: &Directories) -> Result<Recovered> {
     directories.make()?;
-    let _locks = take_locks(directories)?;
+    let _locks = take_locks(directories, Asked::ByPerson)?;
     let home = &directories.home;
     let now = Timestamp::now();
     let stamp = now.to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%SZ").to_string();

@@ -1,4 +1,5 @@
-//! `--take-over`: stops the running daemon, and adopts its sandboxes.
+//! `--take-over`: stops the running daemon, and adopts its sandboxes. Without it, only a daemon that a command started by
+//! itself gives way.
 
 use std::{
     fs,
@@ -11,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandbox::{Error, ErrorKind, Result};
 use tokio::time::{Instant, sleep};
 
-use super::lock::{Held, Lock};
+use super::lock::{Asked, Held, Lock};
 use crate::directories::Directories;
 
 /// How long the other daemon may take: its own grace period for requests, and some more.
@@ -21,20 +22,32 @@ const RETRY: Duration = Duration::from_millis(10);
 /// Both locks, of the data directory and the run directory.
 pub(super) type Locks = (Lock, Option<Lock>);
 
-pub(super) fn take_locks(directories: &Directories) -> Result<Locks> {
-    Ok((Lock::of_home(directories)?, Lock::of_run(directories)?))
+/// Which daemons are stopped for a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replaced {
+    Any,
+    /// Those that a command started by itself.
+    Unasked,
 }
 
-/// Takes the locks, and stops every daemon that holds them: a command may start another one meanwhile.
-pub(super) async fn take_over(directories: &Directories) -> Result<Locks> {
+pub(super) fn take_locks(directories: &Directories, asked: Asked) -> Result<Locks> {
+    Ok((Lock::of_home(directories, asked)?, Lock::of_run(directories)?))
+}
+
+/// Takes the locks, and stops the daemons that hold them: a command may start another one meanwhile.
+pub(super) async fn take_over(directories: &Directories, replaced: Replaced) -> Result<Locks> {
     let deadline = Instant::now() + PATIENCE;
     let mut asked = None;
     loop {
-        let error = match take_locks(directories) {
+        let error = match take_locks(directories, Asked::ByPerson) {
             Ok(locks) => return Ok(locks),
             Err(error) => error,
         };
         let Some(held) = Held::of(&error) else { return Err(error) };
+        // A holder without a number has not written its note yet.
+        if replaced == Replaced::Unasked && held.pid.is_some() && !held.gives_way {
+            return Err(error);
+        }
         if Instant::now() >= deadline {
             return Err(did_not_end(held));
         }
@@ -50,9 +63,11 @@ pub(super) async fn take_over(directories: &Directories) -> Result<Locks> {
 
 /// Stops the running daemon, if there is one, and waits until it has ended. Returns whether there was one.
 pub(crate) async fn stop(directories: &Directories) -> Result<bool> {
-    match take_locks(directories) {
+    match take_locks(directories, Asked::ByPerson) {
         Ok(_nobody) => Ok(false),
-        Err(error) if Held::of(&error).is_some() => take_over(directories).await.map(|_locks| true),
+        Err(error) if Held::of(&error).is_some() => {
+            take_over(directories, Replaced::Any).await.map(|_locks| true)
+        }
         Err(error) => Err(error),
     }
 }
@@ -115,6 +130,6 @@ mod tests {
     async fn a_free_lock_is_just_taken() {
         let place = tempfile::tempdir().unwrap();
         let directories = Directories { home: place.path().to_owned(), run: place.path().to_owned() };
-        drop(take_over(&directories).await.unwrap());
+        drop(take_over(&directories, Replaced::Any).await.unwrap());
     }
 }

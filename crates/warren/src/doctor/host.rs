@@ -19,7 +19,7 @@ pub(crate) fn check_host(directories: &Directories) -> Vec<Check> {
 /// Checks that a few sandboxes that open all the files they may leave some for the rest of the host, because the
 /// kernel's limit is for the whole machine. `file_max`: the text of `fs.file-max`.
 fn files_of_all(file_max: &str) -> Check {
-    let (name, limits) = ("open files", sandbox::Defaults::default().limits);
+    let (name, limits) = ("open files of the host", sandbox::Defaults::default().limits);
     let each = u64::from(limits.open_files) * u64::from(limits.pids);
     let wanted = each * SANDBOXES_AT_ONCE;
     match file_max.trim().parse::<u64>() {

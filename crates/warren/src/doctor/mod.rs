@@ -5,12 +5,14 @@ mod cage;
 mod host;
 mod packages;
 mod records;
+mod ssh;
 mod trial;
 
 use serde::Serialize;
 
 pub(crate) use self::{
-    cage::read_cage, host::check_host, packages::check_packages, records::check_records, trial::try_sandbox,
+    cage::read_cage, host::check_host, packages::check_packages, records::check_records, ssh::check_ssh,
+    trial::try_sandbox,
 };
 use crate::directories::Directories;
 

@@ -131,7 +131,7 @@ impl FileFlags {
     }
 
     fn args(&self) -> FileArgs {
-        FileArgs { file: self.path(), project: None, allowed: Vec::new() }
+        FileArgs { file: self.path(), project: None, allowed: Vec::new(), secrets: Vec::new() }
     }
 
     /// As flags of `warren up`. A path that is no text cannot be one of ours either.

@@ -66,6 +66,8 @@ pub(super) struct SandboxEntry {
     pub(super) imports: Option<Spanned<BTreeMap<String, String>>>,
     pub(super) exports: Option<Spanned<BTreeMap<String, String>>>,
     pub(super) scope: Option<Spanned<Scope>>,
+    /// Not microsandbox's.
+    pub(super) secrets: Option<Vec<Spanned<String>>>,
 }
 
 /// What a sandbox may reach over the network.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use frontends::dialects;
 use sandbox::{
     BackendKind, ByteSize, Capabilities, CpuCount, Defaults, Error, ErrorKind, ImageRef, InitSpec, Language,
-    Limits, MountSource, MountSpec, NetworkSpec, PortSpec, Preset, RootfsSpec, SandboxSpec,
+    Limits, MountSource, MountSpec, NetworkSpec, PortSpec, Preset, RootfsSpec, SandboxSpec, SecretName,
+    SecretUse,
 };
 use serde_saphyr::{Location, Spanned};
 
@@ -37,6 +38,8 @@ pub(super) struct Meaning {
 pub(super) struct Reader<'a> {
     pub(super) source: &'a Source,
     pub(super) paths: &'a HostPaths,
+    /// Secrets that the user lets the file use.
+    pub(super) secrets: &'a [SecretName],
     pub(super) name: &'a str,
     pub(super) at: Location,
 }
@@ -60,6 +63,7 @@ impl Reader<'_> {
             shell: entry.shell.clone(),
             scripts: scripts(entry),
             init: self.init(entry)?,
+            secrets: each(entry.secrets.as_ref(), |text| self.secret(text))?,
             network: entry.scope.as_ref().map(|scope| network(scope.value)).unwrap_or_default(),
             ..SandboxSpec::default()
         };
@@ -185,6 +189,19 @@ impl Reader<'_> {
     /// `host:inside`, as `warren create --publish` takes it.
     fn port(&self, text: &Spanned<String>) -> Result<PortSpec, Error> {
         text.value.parse().map_err(|error| self.at(text.referenced, "ports", &error))
+    }
+
+    /// `NAME` or `NAME=VARIABLE`. The file may be a stranger's, and whoever has a secret can act with it.
+    fn secret(&self, text: &Spanned<String>) -> Result<SecretUse, Error> {
+        let asked: SecretUse =
+            text.value.parse().map_err(|error| self.at(text.referenced, "secrets", &error))?;
+        if self.secrets.contains(&asked.name) {
+            return Ok(asked);
+        }
+        let message = format!("the file asks for the secret {}, which it was not allowed", asked.name);
+        let error = Error::new(ErrorKind::Denied, message)
+            .with_hint(format!("If you trust this file with it, pass --allow-secret {}.", asked.name));
+        Err(self.at(text.referenced, "secrets", &error))
     }
 
     /// The files' variables first, so that those of the entry itself win.

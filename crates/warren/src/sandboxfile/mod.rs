@@ -15,7 +15,7 @@ mod project;
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use sandbox::SandboxName;
+use sandbox::{SandboxName, SecretName};
 
 use crate::{client::Client, commands::Context, error::CommandResult, output};
 
@@ -48,6 +48,9 @@ pub(crate) struct FileArgs {
     /// Path of this machine that the file may use, besides its own directory; may be repeated
     #[arg(long = "allow-host-path", value_name = "PATH")]
     pub(crate) allowed: Vec<PathBuf>,
+    /// Secret that sandboxes of the file may use; may be repeated
+    #[arg(long = "allow-secret", value_name = "NAME")]
+    pub(crate) secrets: Vec<SecretName>,
 }
 
 /// A project, its sandboxes as they are now, and those that a command is about.

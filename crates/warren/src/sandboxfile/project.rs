@@ -6,7 +6,7 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use sandbox::{Error, ErrorKind, Language, Namespace, Result, SandboxName, SandboxSpec};
+use sandbox::{Error, ErrorKind, Language, Namespace, Result, SandboxName, SandboxSpec, SecretName};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -64,11 +64,11 @@ impl Project {
             warnings: Vec::new(),
             depends_on: BTreeMap::new(),
         };
-        project.take(&source, &paths)?;
+        project.take(&source, &paths, &args.secrets)?;
         Ok(project)
     }
 
-    fn take(&mut self, source: &Source, paths: &HostPaths) -> Result<()> {
+    fn take(&mut self, source: &Source, paths: &HostPaths, secrets: &[SecretName]) -> Result<()> {
         let file = source.parse()?;
         for (key, is_there) in [
             ("modules", file.modules.as_ref().is_some_and(|modules| !modules.is_empty())),
@@ -86,7 +86,7 @@ impl Project {
         }
         let mut members = BTreeMap::new();
         for (name, entry) in &entries {
-            let reader = Reader { source, paths, name, at: entry.referenced };
+            let reader = Reader { source, paths, secrets, name, at: entry.referenced };
             let full = self.full_name(name).map_err(|error| source.wrong(entry.referenced, error))?;
             let Meaning { spec, language, warnings } = reader.read(&entry.value)?;
             self.warnings.extend(warnings);

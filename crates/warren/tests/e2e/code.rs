@@ -218,17 +218,28 @@ fn a_repl_at_a_terminal_edits_remembers_and_is_interrupted() {
     pty.type_in("x\r");
     pty.expect_first("40");
     pty.expect_first("python> ");
-    pty.type_in("def f():\r");
-    for line in ["  print('on')\r", "  while True: pass\r", "\r"] {
-        pty.expect_first("... ");
+    // A block is edited as one, until a line is empty.
+    for line in ["def f():", "  print('on')", "  while True: pass"] {
         pty.type_in(line);
+        pty.expect_first(line);
+        pty.type_in("\r");
     }
+    pty.type_in("\r");
     pty.expect_first("python> ");
     pty.type_in("f()\r");
     pty.expect_first("on\r\n");
     // The terminal is nobody's controlling one here, so the key is a signal by hand.
     signal(&child, Signal::INT);
     pty.expect_first("KeyboardInterrupt");
+    pty.expect_first("python> ");
+    // Names that the context has, also of what is in them.
+    pty.type_in("alphabet_soup = [x]\r");
+    pty.expect_first("python> ");
+    pty.type_in("alph\t");
+    pty.expect_first("alphabet_soup");
+    pty.type_in(".cle\t");
+    pty.expect_first("alphabet_soup.clear");
+    pty.type_in("\u{3}");
     pty.expect_first("python> ");
     pty.type_in("x + 1\r");
     pty.expect_first("41");

@@ -13,7 +13,7 @@ use std::{
 
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, World, finish};
+use crate::support::{PATIENCE, World, finish, until};
 
 const NOBODY: u32 = 65_534;
 
@@ -31,12 +31,33 @@ fn eight_commands_at_once_start_one_daemon() {
 #[test]
 fn a_second_daemon_is_told_about_the_first() {
     let world = World::new();
-    world.run(&["ps"]).expect(0);
+    let child = world.command(&["serve"]).spawn().unwrap();
+    until("it serves", || world.socket().exists());
     let first = world.daemon().unwrap();
     let second = world.run(&["serve"]).expect(125);
     assert!(second.stderr.contains(&format!("pid {}", first.pid)), "{second:?}");
     assert!(second.stderr.contains("hint: "), "{second:?}");
     world.run(&["ps"]).expect(0);
+    first.signal(Signal::TERM);
+    finish(child).expect(0);
+}
+
+#[test]
+fn a_daemon_that_a_command_started_gives_way_to_one_that_a_person_starts() {
+    let world = World::new();
+    world.run(&["create", "--name", "dev"]).expect(0);
+    world.run(&["exec", "dev", "sh", "-c", "echo kept > /root/word"]).expect(0);
+    let first = world.daemon().unwrap();
+    let child = world.command(&["serve"]).spawn().unwrap();
+    assert!(first.ends_within(PATIENCE));
+    until("the other one serves", || {
+        world.daemon().is_some_and(|next| next.pid != first.pid) && world.socket().exists()
+    });
+    let second = world.daemon().unwrap();
+    assert_eq!(world.run(&["exec", "dev", "cat", "/root/word"]).expect(0).text(), "kept\n");
+    assert_eq!(world.daemon().unwrap().pid, second.pid, "commands start no other one");
+    second.signal(Signal::TERM);
+    finish(child).expect(0);
 }
 
 #[test]

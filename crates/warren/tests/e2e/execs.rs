@@ -119,6 +119,12 @@ fn logs_are_read_from_anywhere_and_followed() {
     let from = kinds[2]["number"].to_string();
     let part = world.run(&["logs", "--json", "--from", &from, "dev"]).expect(0).text();
     assert_eq!(serde_json::from_str::<serde_json::Value>(part.lines().next().unwrap()).unwrap(), kinds[2]);
+    // Of a command that has ended nothing more can come.
+    for args in [["logs", "-f", "--tail", "3", "dev"], ["logs", "-f", "--from", "1000", "dev"]] {
+        let followed = world.run(&args).expect(0);
+        let whole = if args[2] == "--tail" { ("99\n100\n", "oops\n") } else { ("", "") };
+        assert_eq!((followed.text().as_str(), followed.stderr.as_str()), whole, "{args:?}");
+    }
     let stamped = world.run(&["logs", "--timestamps", "--tail", "1", "dev"]).expect(0);
     assert!(stamped.stderr.starts_with("20") && stamped.stderr.ends_with("Z oops\n"), "{stamped:?}");
 

@@ -63,7 +63,7 @@ impl Served {
         self.url.split_once("://").unwrap().1
     }
 
-    fn ask(&self, head: &[&str]) -> Answer {
+    pub(crate) fn ask(&self, head: &[&str]) -> Answer {
         let mut stream = TcpStream::connect(self.address()).unwrap();
         ask(&mut stream, head)
     }
@@ -112,6 +112,8 @@ impl Served {
 pub(crate) struct Answer {
     /// In lower case.
     head: String,
+    /// The head as it was sent.
+    pub(crate) sent: String,
     pub(crate) body: String,
 }
 
@@ -144,10 +146,10 @@ fn ask(stream: &mut (impl Read + Write), head: &[&str]) -> Answer {
     loop {
         let text = String::from_utf8_lossy(&bytes);
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let head = head.to_ascii_lowercase();
+            let (sent, head) = (head.to_owned(), head.to_ascii_lowercase());
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             if body.len() >= length.map_or(0, |text| text.parse().unwrap()) {
-                return Answer { body: body.to_owned(), head };
+                return Answer { body: body.to_owned(), sent, head };
             }
         }
         let mut piece = [0; 4096];
@@ -329,12 +331,11 @@ fn a_connection_keeps_an_idle_daemon() {
 #[test]
 fn a_daemon_takes_the_place_of_another() {
     let world = World::new();
-    world.run(&["ps"]).expect(0);
-    let first = world.daemon().unwrap();
+    let begun = world.serve(&["--dev"]);
     let refused = world.run(&["serve"]).expect(125);
     assert!(refused.stderr.contains("--take-over"), "{refused:?}");
     let second = world.serve(&["--take-over", "--dev"]);
-    assert!(first.ends_within(PATIENCE));
+    finish(begun.child.unwrap()).expect(0);
     assert_eq!(world.daemon().unwrap().pid, i32::try_from(second.child.as_ref().unwrap().id()).unwrap());
     // Again, with one that holds a port: the third gets the very same.
     let address = second.address().to_owned();

@@ -38,7 +38,7 @@ pub(crate) fn unpacked_root(world: &World) -> PathBuf {
 
 const CONFIG: &str = r#"{"env":["WORD=of the image"],"cmd":["/bin/sh"],"workingDir":"/etc"}"#;
 
-fn import(world: &World, name: &str) -> String {
+pub(crate) fn import(world: &World, name: &str) -> String {
     let made = world.run_with_input(&["image", "import", "-", name, "--config", CONFIG], &root_tar());
     made.expect(0).text().trim().to_owned()
 }

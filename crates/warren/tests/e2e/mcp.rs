@@ -269,3 +269,22 @@ fn a_command_outlives_its_daemon_and_is_polled_on() {
     assert!(seen.contains("before\n"), "{seen}");
     assert_eq!(client.leave(), Some(0));
 }
+
+#[test]
+fn a_sandbox_that_an_agent_forgets_stops_by_itself() {
+    let world = World::new();
+    let mut client = Client::new(&world);
+    let create = |client: &mut Client, arguments: Value| {
+        client.ask("tools/call", json!({ "name": "sandbox_create", "arguments": arguments }))
+    };
+    let made = create(&mut client, json!({ "name": "plain" })).to_string();
+    assert!(made.contains("stops after 24 h without use"), "{made}");
+    let said = create(&mut client, json!({ "name": "own", "idleTimeoutMs": 60_000 })).to_string();
+    assert!(!said.contains("without use"), "{said}");
+    let lifetime = |name: &str| world.run(&["inspect", name]).expect(0).json()["lifetime"].clone();
+    assert_eq!(lifetime("plain")["idleMs"], 86_400_000, "{}", lifetime("plain"));
+    assert_eq!(lifetime("own")["idleMs"], 60_000, "{}", lifetime("own"));
+    // A person knows what they made.
+    world.run(&["create", "--name", "mine"]).expect(0);
+    assert!(lifetime("mine")["idleMs"].is_null(), "{}", lifetime("mine"));
+}

@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Finished, World, finish, until};
+use crate::support::{Finished, PATIENCE, World, finish, until};
 
 impl World {
     /// A project directory with this Sandboxfile.
@@ -355,10 +355,41 @@ fn an_apply_that_was_killed_is_finished_by_the_next() {
     let mut told = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut told, &mut String::new()).unwrap();
     kill_process(Pid::from_child(&child), Signal::KILL).ok();
-    world.daemon().unwrap().signal(Signal::KILL);
+    let daemon = world.daemon().unwrap();
+    daemon.signal(Signal::KILL);
     child.wait().unwrap();
+    assert!(daemon.ends_within(PATIENCE));
     world.run_in(&directory, &["apply", "--yes"]).expect(0);
     assert_eq!(world.states(), expected);
     let again = world.run_in(&directory, &["apply"]).expect(0).text();
     assert_eq!(again.lines().filter(|line| line.starts_with("unchanged ")).count(), 6, "{again}");
+}
+
+#[test]
+fn a_file_uses_the_secrets_that_the_user_lets_it_use() {
+    let world = World::new();
+    let set =
+        ["secret", "set", "TOKEN", "--host", "api.example.org", "--from-command", "echo the-value-0123"];
+    world.run(&set).expect(0);
+    let text = "sandboxes:\n  api:\n    image: host\n    scope: public\n    secrets: [TOKEN=API_TOKEN]\n";
+    let directory = world.project("vault", text);
+    let refused = world.run_in(&directory, &["up"]).expect(125);
+    assert!(
+        refused.stderr.contains("line 5") && refused.stderr.contains("--allow-secret TOKEN"),
+        "{refused:?}"
+    );
+    assert_eq!(world.states(), []);
+    let up = world.run_in(&directory, &["up", "--allow-secret", "TOKEN"]);
+    if up.stderr.contains("does not support") {
+        println!("skipped: no network can be made here");
+        return;
+    }
+    up.expect(0);
+    let printed = world.run(&["exec", "vault-api", "sh", "-c", "echo $API_TOKEN"]).expect(0).text();
+    assert!(printed.starts_with("wrn-secret-"), "{printed}");
+    let unchanged = world.run_in(&directory, &["apply", "--allow-secret", "TOKEN"]).expect(0).text();
+    assert!(unchanged.starts_with("unchanged "), "{unchanged}");
+    world.project("vault", &text.replace("TOKEN=API_TOKEN", "\"no name\""));
+    let refused = world.run_in(&directory, &["up", "--allow-secret", "TOKEN"]).expect(125);
+    assert!(refused.stderr.contains("line 5"), "{refused:?}");
 }

@@ -184,7 +184,7 @@ impl World {
 
     /// The daemon that serves this world, if one does.
     pub(crate) fn daemon(&self) -> Option<Daemon> {
-        let pid = fs::read_to_string(self.home().join("daemon.lock")).ok()?.trim().parse().ok()?;
+        let pid = fs::read_to_string(self.home().join("daemon.lock")).ok()?.lines().next()?.parse().ok()?;
         Daemon::find(pid)
     }
 
@@ -266,7 +266,7 @@ impl Daemon {
     }
 }
 
-fn ends_within(pidfd: &OwnedFd, time: Duration) -> bool {
+pub(crate) fn ends_within(pidfd: &OwnedFd, time: Duration) -> bool {
     let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
     poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&timeout)).is_ok_and(|n| n > 0)
 }

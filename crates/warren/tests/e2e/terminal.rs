@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{Read as _, Write as _},
     os::{fd::OwnedFd, unix::net::UnixStream},
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     sync::mpsc,
     thread,
 };
@@ -55,8 +55,12 @@ impl Pty {
     }
 
     pub(crate) fn start(&self, world: &World, args: &[&str]) -> Child {
+        self.spawn(&mut world.command(args))
+    }
+
+    pub(crate) fn spawn(&self, command: &mut Command) -> Child {
         let side = || Stdio::from(self.slave.try_clone().unwrap());
-        world.command(args).stdin(side()).stdout(side()).stderr(side()).spawn().unwrap()
+        command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap()
     }
 
     pub(crate) fn type_in(&mut self, text: &str) {

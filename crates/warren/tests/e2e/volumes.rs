@@ -48,3 +48,19 @@ fn a_volume_is_made_filled_mounted_and_removed() {
     assert_eq!(removed.json()["removed"][0], "data");
     assert_eq!(world.run(&["volume", "ls", "-q"]).expect(0).text(), "");
 }
+
+#[test]
+fn a_volume_with_a_size_is_a_disk() {
+    let world = World::new();
+    let made = world.run(&["volume", "create", "db", "--size", "16m", "--json"]);
+    if made.code != Some(0) {
+        // Its size was understood; only the host cannot make one.
+        assert!(!made.stderr.contains("--quota"), "{made:?}");
+        println!("not tested: {}", made.stderr);
+        return;
+    }
+    assert_eq!(made.json()["kind"], "disk");
+    assert_eq!(world.run(&["volume", "create", "dir", "--json"]).expect(0).json()["kind"], "directory");
+    let refused = world.run(&["volume", "create", "odd", "--kind", "directory", "--size", "16m"]).expect(125);
+    assert!(refused.stderr.contains("--quota"), "{refused:?}");
+}

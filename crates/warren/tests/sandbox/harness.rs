@@ -27,8 +27,12 @@ pub(crate) struct Daemon {
     is_ordinary: bool,
     /// A Python program that runs beside the daemon, in a network namespace of their own.
     beside: Option<&'static str>,
+    /// On TCP too.
+    listens: bool,
     /// The certificates that the daemon trusts, in place of the host's.
     roots: Option<PathBuf>,
+    /// As on a kernel that cannot bring every port of a sandbox out.
+    by_named_ports: bool,
 }
 
 /// Makes a world without a way out, in which all these addresses are the machine's own.
@@ -63,6 +67,15 @@ impl Daemon {
         daemon
     }
 
+    /// The same, listening on TCP.
+    pub(crate) fn listening(config: &str) -> Self {
+        let mut daemon = Self::unstarted();
+        daemon.listens = true;
+        fs::write(daemon.config_path(), config).unwrap();
+        daemon.serve();
+        daemon
+    }
+
     pub(crate) fn unstarted() -> Self {
         let directory = tempfile::tempdir().unwrap();
         Self {
@@ -72,8 +85,18 @@ impl Daemon {
             own_binary: None,
             is_ordinary: false,
             beside: None,
+            listens: false,
             roots: None,
+            by_named_ports: false,
         }
+    }
+
+    /// As on a kernel that cannot bring every port of a sandbox out.
+    pub(crate) fn by_named_ports() -> Self {
+        let mut daemon = Self::unstarted();
+        daemon.by_named_ports = true;
+        daemon.serve();
+        daemon
     }
 
     /// Trusts these authorities, and no others.
@@ -175,6 +198,8 @@ impl Daemon {
             let mut around = Command::new("unshare");
             around.args(["--net", "sh", "-c", OWN_NETWORK, "sh", beside]).arg(serve.get_program());
             serve = self.with_environment(around, ["serve"]);
+        }
+        if self.listens || self.beside.is_some() {
             serve.env("WARREN_LISTEN", "127.0.0.1:0");
         }
         let child = serve.stderr(log).stdout(Stdio::null()).process_group(0).spawn().unwrap();
@@ -235,6 +260,9 @@ impl Daemon {
         }
         if !self.proxy.is_empty() {
             command.env("http_proxy", &self.proxy);
+        }
+        if self.by_named_ports {
+            command.env("WARREN_TEST_NAMED_PORTS", "1");
         }
         if let Some(roots) = &self.roots {
             command.env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR");

@@ -17,7 +17,7 @@ use crate::{
 #[command(after_help = "Examples:
   warren image ls
   warren image ls --json")]
-pub(super) struct LsArgs {
+pub(crate) struct LsArgs {
     /// Print only digests
     #[arg(long, short)]
     quiet: bool,
@@ -41,7 +41,7 @@ struct Listed {
     usage: v1::ImagesUsage,
 }
 
-pub(super) async fn list(context: &Context, args: &LsArgs) -> CommandResult {
+pub(crate) async fn list(context: &Context, args: &LsArgs) -> CommandResult {
     let client = context.client().await?;
     let images = client.images().await?;
     if args.quiet {
@@ -80,7 +80,7 @@ fn rows(image: &v1::Image) -> Vec<[String; 8]> {
 }
 
 /// The short form that people write.
-fn familiar(reference: &str) -> &str {
+pub(crate) fn familiar(reference: &str) -> &str {
     let short = reference.strip_prefix("docker.io/").unwrap_or(reference);
     if short.len() == reference.len() { reference } else { short.strip_prefix("library/").unwrap_or(short) }
 }

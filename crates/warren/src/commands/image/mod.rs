@@ -8,7 +8,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{Context, load, pull, save};
+pub(crate) use self::{
+    look::{LsArgs, familiar, list},
+    remove::{RmArgs, remove},
+};
+use super::{Context, history, load, pull, push, save};
 use crate::{error::CommandResult, output};
 
 /// Manage images
@@ -30,15 +34,17 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     #[command(alias = "list")]
-    Ls(look::LsArgs),
+    Ls(LsArgs),
     Inspect(look::InspectArgs),
+    History(history::Args),
     Pull(pull::Args),
+    Push(push::Args),
     Load(load::Args),
     Save(save::Args),
     Import(import::Args),
     Tag(TagArgs),
     #[command(alias = "remove")]
-    Rm(remove::RmArgs),
+    Rm(RmArgs),
     Prune(remove::PruneArgs),
 }
 
@@ -47,7 +53,7 @@ enum Verb {
 #[command(after_help = "Examples:
   warren image tag alpine team/base:1
   warren image tag sha256:0123456789ab team/base:1")]
-struct TagArgs {
+pub(crate) struct TagArgs {
     /// Name or digest
     image: String,
     /// New name
@@ -56,19 +62,21 @@ struct TagArgs {
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     match args.verb {
-        Verb::Ls(args) => look::list(context, &args).await,
+        Verb::Ls(args) => list(context, &args).await,
         Verb::Inspect(args) => look::inspect(context, &args).await,
+        Verb::History(args) => history::run(context, args).await,
         Verb::Pull(args) => pull::run(context, args).await,
+        Verb::Push(args) => push::run(context, args).await,
         Verb::Load(args) => load::run(context, args).await,
         Verb::Save(args) => save::run(context, args).await,
         Verb::Import(args) => import::run(context, args).await,
         Verb::Tag(args) => tag(context, &args).await,
-        Verb::Rm(args) => remove::remove(context, &args).await,
+        Verb::Rm(args) => remove(context, &args).await,
         Verb::Prune(args) => remove::prune(context, &args).await,
     }
 }
 
-async fn tag(context: &Context, args: &TagArgs) -> CommandResult {
+pub(crate) async fn tag(context: &Context, args: &TagArgs) -> CommandResult {
     let image = context.client().await?.tag_image(&args.image, &args.name).await?;
     if context.json {
         output::json(&image)?;

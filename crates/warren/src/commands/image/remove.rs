@@ -15,7 +15,7 @@ use crate::{
 #[command(after_help = "Examples:
   warren image rm alpine
   warren image rm -f sha256:0123456789ab")]
-pub(super) struct RmArgs {
+pub(crate) struct RmArgs {
     /// Remove it even if it is in use; it is deleted when nothing uses it any more
     #[arg(long, short)]
     force: bool,
@@ -35,7 +35,7 @@ pub(super) struct PruneArgs {
     force: bool,
 }
 
-pub(super) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
+pub(crate) async fn remove(context: &Context, args: &RmArgs) -> CommandResult {
     let client = context.client().await?;
     let mut all = v1::ImagesFreed { references: Vec::new(), images: Vec::new(), layers: 0, bytes: 0 };
     let mut failures = Failures::default();

@@ -9,6 +9,7 @@ use frontends::rest::v1;
 use sandbox::{DnsName, SecretName, SecretRules};
 
 use self::value::ValueArgs;
+pub(super) use self::value::typed;
 use super::Context;
 use crate::{error::CommandResult, output};
 

@@ -41,7 +41,7 @@ impl ValueArgs {
             (Some(path), ..) => of_file(path)?,
             (_, Some(variable), _) => of_variable(variable)?,
             (_, _, Some(command)) => of_command(command)?,
-            _ if terminal::stdin_is_terminal() => typed(name).await?,
+            _ if terminal::stdin_is_terminal() => typed(&format!("value of {name}")).await?,
             _ => limited(io::stdin().lock()).map_err(|error| unreadable("stdin", error))?,
         };
         Ok(SecretValue::new(without_line_break(text))?)
@@ -94,9 +94,9 @@ fn of_command(command: &str) -> CommandResult<String> {
 }
 
 /// Asks the person at the terminal, without showing what is typed.
-async fn typed(name: &SecretName) -> CommandResult<String> {
+pub(crate) async fn typed(what: &str) -> CommandResult<String> {
     let silent = RawMode::without_echo()?;
-    output::note(&format!("value of {name} (not shown):"));
+    output::note(&format!("{what} (not shown):"));
     let (tell, told) = oneshot::channel();
     // A thread of its own: nothing waits for it if a signal ends the command.
     thread::spawn(move || {

@@ -28,13 +28,13 @@ enum Kind {
 #[command(after_help = "Examples:
   warren volume create data
   warren volume create cache --quota 2g --label team=red
-  warren volume create db --kind disk --size 10g")]
+  warren volume create db --size 10g")]
 pub(super) struct CreateArgs {
     /// Name of the volume
     name: VolumeName,
-    /// Kind: a directory, or a disk (a file system of fixed size)
-    #[arg(long, value_enum, default_value = "directory")]
-    kind: Kind,
+    /// Kind: a directory, or a disk (a file system of fixed size) [default: disk with --size, else directory]
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
     /// Size of a disk
     #[arg(long, value_name = "SIZE")]
     size: Option<ByteSize>,
@@ -50,9 +50,9 @@ pub(super) async fn create(context: &Context, args: CreateArgs) -> CommandResult
     let body = v1::VolumeRequest {
         name: args.name,
         namespace: context.namespace.clone(),
-        kind: match args.kind {
-            Kind::Directory => VolumeKind::Directory,
-            Kind::Disk => VolumeKind::Disk,
+        kind: match (args.kind, args.size) {
+            (Some(Kind::Disk), _) | (None, Some(_)) => VolumeKind::Disk,
+            (Some(Kind::Directory), _) | (None, None) => VolumeKind::Directory,
         },
         size: args.size,
         quota: args.quota,

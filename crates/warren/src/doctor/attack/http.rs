@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
-    Request,
+    HeaderMap, Request,
     client::conn::http1,
     header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, UPGRADE},
 };
@@ -42,14 +42,34 @@ impl Caller {
         target: &str,
         body: Option<(&str, Vec<u8>)>,
     ) -> CommandResult<(u16, Vec<u8>)> {
-        let mut request =
-            Request::builder().method(method).uri(target).header(HOST, self.address.to_string());
-        if let Some(key) = key {
-            request = request.header(AUTHORIZATION, format!("Bearer {key}"));
+        let key = key.map(|key| (AUTHORIZATION.as_str(), format!("Bearer {key}")));
+        self.ask_with(key.as_slice(), method, target, body).await
+    }
+
+    /// The same with any headers, such as those of a browser. Without a host among them, it is the daemon's own.
+    pub(super) async fn ask_with(
+        &self,
+        headers: &[(&str, String)],
+        method: &str,
+        target: &str,
+        body: Option<(&str, Vec<u8>)>,
+    ) -> CommandResult<(u16, Vec<u8>)> {
+        let mut request = Request::builder().method(method).uri(target);
+        if !headers.iter().any(|(name, _)| *name == HOST.as_str()) {
+            request = request.header(HOST, self.address.to_string());
+        }
+        for (name, value) in headers {
+            request = request.header(*name, value);
         }
         // A route that becomes a byte stream checks nothing else unless it is asked to upgrade.
-        if target.split('?').next().is_some_and(|path| path.ends_with("/connect")) {
+        let path = target.split('?').next().unwrap_or(target);
+        if path.ends_with("/connect") {
             request = request.header(CONNECTION, "upgrade").header(UPGRADE, "warren-stream");
+        }
+        if path.ends_with("/terminal") {
+            request = request.header(CONNECTION, "upgrade").header(UPGRADE, "websocket");
+            request = request.header("sec-websocket-version", "13");
+            request = request.header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
         }
         let (kind, bytes) = body.unwrap_or_default();
         if !kind.is_empty() {
@@ -58,7 +78,24 @@ impl Caller {
         self.send(request.body(Full::new(Bytes::from(bytes))).map_err(io::Error::other)?).await
     }
 
+    /// A request as anybody could send it, and the headers of its answer.
+    pub(super) async fn exchange(
+        &self,
+        method: &str,
+        target: &str,
+        body: Option<(&str, Vec<u8>)>,
+    ) -> CommandResult<(u16, Vec<u8>, HeaderMap)> {
+        let (kind, bytes) = body.unwrap_or_default();
+        let request = Request::builder().method(method).uri(target).header(HOST, self.address.to_string());
+        let request = request.header(CONTENT_TYPE, kind).body(Full::new(Bytes::from(bytes)));
+        self.send_for_all(request.map_err(io::Error::other)?).await
+    }
+
     async fn send(&self, request: Request<Full<Bytes>>) -> CommandResult<(u16, Vec<u8>)> {
+        self.send_for_all(request).await.map(|(status, bytes, _)| (status, bytes))
+    }
+
+    async fn send_for_all(&self, request: Request<Full<Bytes>>) -> CommandResult<(u16, Vec<u8>, HeaderMap)> {
         let stream = TcpStream::connect(self.address).await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
@@ -72,7 +109,7 @@ impl Caller {
                 return Err(error.into());
             }
         };
-        let status = answer.status().as_u16();
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let mut bytes = Vec::new();
         let mut body = Limited::new(answer.into_body(), MAX_ANSWER);
         while let Ok(Some(Ok(frame))) = timeout(BODY_TIME, body.frame()).await {
@@ -81,7 +118,7 @@ impl Caller {
             }
         }
         connection.abort();
-        Ok((status, bytes))
+        Ok((status, bytes, headers))
     }
 
     /// One stand-alone MCP request to the surface at `path`. The answer has both forms of text that servers send.

@@ -6,6 +6,7 @@
 
 mod archives;
 mod containers;
+mod dashboard;
 mod http;
 mod inside;
 mod matrix;

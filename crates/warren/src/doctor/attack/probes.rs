@@ -6,7 +6,8 @@ use futures_util::future::BoxFuture;
 use super::{
     Probe,
     Run::{self, Inside, Staged},
-    Seen, Stage, archives, containers, matrix, memory, neighbours, networks, resources, secrets, ssrf,
+    Seen, Stage, archives, containers, dashboard, matrix, memory, neighbours, networks, resources, secrets,
+    ssrf,
 };
 use crate::error::CommandResult;
 
@@ -564,6 +565,42 @@ pub(crate) const PROBES: &[Probe] = &[
         "keyless-dialect-routes",
         "The same holds for the routes of every dialect",
         Staged(|stage| Box::pin(matrix::keyless_dialect_routes(stage))),
+    ),
+    probe(
+        ACCESS,
+        "foreign-session-routes",
+        "A session of the dashboard sees no more than its key, on every route",
+        Staged(|stage| Box::pin(matrix::foreign_session_routes(stage))),
+    ),
+    probe(
+        ACCESS,
+        "share-routes",
+        "A share shows its sandbox and nothing else, and changes nothing, on every route",
+        Staged(|stage| Box::pin(matrix::share_routes(stage))),
+    ),
+    probe(
+        ACCESS,
+        "stolen-cookie",
+        "A cookie of the dashboard alone opens nothing, on no route and no port",
+        Staged(|stage| Box::pin(dashboard::stolen_cookie(stage))),
+    ),
+    probe(
+        ACCESS,
+        "foreign-page",
+        "Pages of other origins cannot use a session, for requests or for WebSockets",
+        Staged(|stage| Box::pin(dashboard::foreign_page(stage))),
+    ),
+    probe(
+        ACCESS,
+        "session-and-ports",
+        "A server in a sandbox gets nothing of a session, and a session opens no server in our origin",
+        Staged(|stage| Box::pin(dashboard::ports(stage))),
+    ),
+    probe(
+        ACCESS,
+        "used-token",
+        "A one-time address signs in once, and a share cannot be forged or prolonged",
+        Staged(|stage| Box::pin(dashboard::used_token(stage))),
     ),
     probe(
         ACCESS,

@@ -217,6 +217,21 @@ impl Stage {
         answer
     }
 
+    /// The same with any headers, such as those of a browser.
+    pub(super) async fn ask_with(
+        &self,
+        headers: &[(&str, String)],
+        method: &str,
+        target: &str,
+        body: Option<(&str, Vec<u8>)>,
+    ) -> CommandResult<(u16, Vec<u8>)> {
+        let answer = self.caller.ask_with(headers, method, target, body).await;
+        if let Ok((_, bytes)) = &answer {
+            self.hear(bytes);
+        }
+        answer
+    }
+
     /// Removes everything and stops the daemon.
     ///
     /// A request that was dropped half-way may still create a sandbox until the daemon stops. So a second daemon

@@ -1,7 +1,7 @@
 //! Programs that others wrote work unchanged where a rule allows their server's name, and nothing else is open.
 
 use super::{
-    services::{DATABASE, SHELL, WEB, database, repository, shell_server, trust, web},
+    services::{DATABASE, SHELL, WEB, cargo, database, grpc_server, repository, shell_server, trust, web},
     world::in_a_world,
     zone::Zone,
 };
@@ -79,6 +79,31 @@ python3 /tmp/a.py",
         "refs/heads/main",
     ),
     (
+        "Go",
+        "go",
+        "GOPATH=/tmp/go GOCACHE=/tmp/gocache GOPROXY=https://web.example/go GOSUMDB=off GOFLAGS=-modcacherw \
+         go mod download -json world.example/burrow@v1.0.0 && cat /tmp/go/pkg/mod/world.example/burrow@v1.0.0/burrow.go",
+        "Answer = 42",
+    ),
+    (
+        "Java",
+        "javac",
+        "cat > /tmp/Fetch.java <<'END'
+import java.net.URI;
+import java.net.http.*;
+public class Fetch {
+    public static void main(String[] arguments) throws Exception {
+        var request = HttpRequest.newBuilder(URI.create(arguments[0])).build();
+        var answer = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
+        System.out.println(answer.version() + \" \" + answer.body());
+    }
+}
+END
+cd /tmp && keytool -importcert -noprompt -alias world -file ca.pem -keystore keys -storepass changeit 2>/dev/null
+java -Djavax.net.ssl.trustStore=/tmp/keys -Djavax.net.ssl.trustStorePassword=changeit Fetch.java https://web.example/",
+        "HTTP_2 served by nginx",
+    ),
+    (
         "Chromium",
         "chromium",
         "/usr/lib/chromium/chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
@@ -88,9 +113,25 @@ python3 /tmp/a.py",
     ),
 ];
 
+const GRPC: &str = "cat > /tmp/g.py <<'END'
+import grpc
+trusting = grpc.ssl_channel_credentials(open('/tmp/ca.pem', 'rb').read())
+with grpc.secure_channel('web.example:50051', trusting) as channel:
+    print(channel.unary_unary('/world.Greeter/Hello')(b'sandbox').decode())
+    print(sum(int(n) for n in channel.unary_stream('/world.Greeter/Count')(b'')))
+    print(channel.stream_unary('/world.Greeter/Sum')(iter([b'1', b'2', b'3'])).decode())
+END
+python3 /tmp/g.py";
+
+const CARGO: &str = "mkdir -p /tmp/crate/src /tmp/crate/.cargo && cd /tmp/crate && touch src/lib.rs
+printf '[package]\nname = \"lab\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\nburrow = { version = \"1\", registry = \"world\" }\n' > Cargo.toml
+printf '[registries.world]\nindex = \"sparse+https://web.example/cargo/\"\n' > .cargo/config.toml
+CARGO_HOME=/tmp/cargo-home CARGO_HTTP_CAINFO=/tmp/ca.pem /tmp/cargo vendor -q > /dev/null && cat vendor/burrow/src/lib.rs";
+
 /// Runs a program; what went wrong, if something did.
 fn try_out(daemon: &Daemon, (what, needs, script, expected): (&str, &str, &str, &str)) -> Option<String> {
-    let is_there = format!("command -v {needs} || {needs}");
+    // A command that looks for it, or the name of a program.
+    let is_there = if needs.contains(' ') { needs.to_owned() } else { format!("command -v {needs}") };
     if !needs.is_empty() && daemon.sh("lab", &format!("({is_there}) >/dev/null 2>&1")).0 != 0 {
         println!("not tested: {what} is not installed");
         return None;
@@ -111,6 +152,15 @@ fn everyday_programs_work_unchanged() {
         daemon.create("lab", &["--network", "none", "--allow", "*.example", "--memory", "2GiB"]);
         trust(&daemon, "lab");
         let mut failed: Vec<_> = CLIENTS.iter().filter_map(|client| try_out(&daemon, *client)).collect();
+        if grpc_server() {
+            failed.extend(try_out(
+                &daemon,
+                ("gRPC", "python3 -c 'import grpc'", GRPC, "hello sandbox\n499500\n6"),
+            ));
+        }
+        if cargo(&daemon, "lab") {
+            failed.extend(try_out(&daemon, ("cargo", "", CARGO, "ANSWER: u32 = 42")));
+        }
         if shell_server(&daemon, "lab") {
             let ssh = "ssh -i /tmp/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/tmp/known";
             let run = format!("{ssh} root@shell.example echo here");

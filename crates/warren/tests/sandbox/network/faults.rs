@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::Write as _,
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -88,6 +88,7 @@ fn an_edge_that_is_killed_takes_its_connections_along_and_another_one_serves() {
         assert!(curl(&daemon, "lab", "http://93.184.216.34/").contains("heard"));
         let second = edge_of(&daemon);
         assert_ne!(first, second);
+        assert!(daemon.log().contains("ended=signal: 9 (SIGKILL)"), "{}", daemon.log());
 
         // A daemon that cannot start another one: nothing is open.
         daemon.ok(["exec", "--detach", "lab", "python3", "-c", KNOCK]);
@@ -99,6 +100,62 @@ fn an_edge_that_is_killed_takes_its_connections_along_and_another_one_serves() {
         kill_process(pid, Signal::CONT).unwrap();
         comes_through(&public);
         assert_eq!(private.load(Ordering::SeqCst), 0, "the policy forbids it throughout");
+    });
+}
+
+#[test]
+fn traffic_is_counted_over_the_deaths_of_edges() {
+    in_a_world(|| {
+        serve("93.184.216.34:80", http("server"));
+        let daemon = Daemon::start();
+        daemon.create("lab", &["--network", "public"]);
+        let counted = || daemon.json(["stats", "lab", "--json"])[0]["network"].clone();
+        for n in 1..=3 {
+            assert!(curl(&daemon, "lab", "http://93.184.216.34/").contains("heard"));
+            assert_eq!(curl(&daemon, "lab", "http://10.1.2.3/"), "exit 7");
+            until("everything is counted", || counted()["connections"] == n && counted()["denied"] == n);
+            let before = counted()["receivedBytes"].as_u64().unwrap();
+            kill_process(edge_of(&daemon), Signal::KILL).unwrap();
+            assert_eq!(
+                counted()["receivedBytes"].as_u64(),
+                Some(before),
+                "nothing is lost, nothing counted twice"
+            );
+        }
+    });
+}
+
+/// Sends to a server that ended its side, and goes on after it is gone.
+const SEND_ON: &str = "
+import socket, time
+s = socket.create_connection(('93.184.216.34', 7002))
+s.send(b'never read')
+assert s.recv(1) == b''
+for _ in range(20):
+    try: s.send(b'x')
+    except OSError: break
+    time.sleep(0.02)
+print('sent')
+";
+
+#[test]
+fn an_edge_outlives_servers_that_leave_while_it_writes_to_them() {
+    in_a_world(|| {
+        serve("93.184.216.34:80", http("server"));
+        serve("93.184.216.34:7002", |stream: TcpStream| {
+            // Something arrived that is never read: closing then resets the connection.
+            stream.peek(&mut [0]).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+        });
+        let daemon = Daemon::start();
+        daemon.create("lab", &["--network", "public"]);
+        assert!(curl(&daemon, "lab", "http://93.184.216.34/").contains("heard"));
+        let edge = edge_of(&daemon);
+        for _ in 0..5 {
+            assert_eq!(daemon.ok(["exec", "lab", "python3", "-c", SEND_ON]).trim(), "sent");
+        }
+        assert!(curl(&daemon, "lab", "http://93.184.216.34/").contains("heard"));
+        assert_eq!(edge_of(&daemon), edge, "it was not started again");
     });
 }
 

@@ -9,8 +9,10 @@ use super::{
     world::{curl, in_a_world, log},
     zone::Zone,
 };
-use crate::harness::Daemon;
+use crate::harness::{Daemon, is_root, until};
 
+/// Sockets of the edge itself and of its only sandbox, and pipes that are kept for later (two for each of 32).
+const MAX_IDLE_DESCRIPTORS: usize = 100;
 /// Far above what the edge needs, far below what a flood would take without limits.
 const MAX_EDGE_MIB: u64 = 96;
 
@@ -42,6 +44,55 @@ fn edge_mib(daemon: &Daemon) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", edge_of(daemon).as_raw_nonzero())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// `make soak` asks for more by `WARREN_CONNECTS`.
+const CONNECTS: u32 = 2_000;
+
+/// Connects again and again from a few processes, in different ways of ending.
+const CONNECT: &str = r"
+import os, socket, struct, sys
+n, children = int(sys.argv[1]) // 4, []
+for which in range(4):
+    children.append(os.fork())
+    if children[-1] == 0:
+        for _ in range(n):
+            s = socket.create_connection(('93.184.216.34', 7001), 60)
+            if which == 1: s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+            if which == 2: s.shutdown(socket.SHUT_WR)
+            if which != 1: assert s.recv(9) == b'hello'
+            s.close()
+        os._exit(0)
+sys.exit(max(os.waitpid(child, 0)[1] for child in children) != 0)
+";
+
+fn descriptors_of(edge: rustix::process::Pid) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", edge.as_raw_nonzero())).map_or(0, Iterator::count)
+}
+
+#[test]
+fn many_connections_leave_nothing_behind() {
+    in_a_world(|| {
+        let asked = std::env::var("WARREN_CONNECTS").ok().and_then(|text| text.parse().ok());
+        let count = asked.unwrap_or(CONNECTS);
+        serve("93.184.216.34:7001", |mut stream: TcpStream| drop(stream.write_all(b"hello")));
+        let daemon = Daemon::start();
+        daemon.create("lab", &["--network", "public"]);
+        let script =
+            |count: u32| daemon.output(["exec", "lab", "python3", "-c", CONNECT, &count.to_string()]);
+        assert!(script(200).status.success());
+        let edge = edge_of(&daemon);
+        let before = edge_mib(&daemon);
+        let done = script(count);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert_eq!(edge_of(&daemon), edge, "it was not started again");
+        let after = edge_mib(&daemon);
+        assert!(after < MAX_EDGE_MIB, "{after} MiB");
+        if is_root() {
+            until("all connections are closed", || descriptors_of(edge) < MAX_IDLE_DESCRIPTORS);
+        }
+        println!("measured: edge {before} MiB, after {count} connections {after} MiB");
+    });
 }
 
 #[test]

@@ -4,16 +4,19 @@
     reason = "what was not tested, and what was measured, is shown with --nocapture"
 )]
 
+mod asking;
 mod attacks;
 mod clients;
 mod faults;
 mod floods;
+mod named_ports;
 mod own;
 mod policy;
 mod secrets;
 #[path = "../../../../edge/tests/edge/servers.rs"]
 mod servers;
 mod services;
+mod widening;
 mod world;
 #[path = "../../../../edge/tests/edge/zone.rs"]
 mod zone;

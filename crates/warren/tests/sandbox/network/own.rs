@@ -63,8 +63,9 @@ fn the_daemons_own_listeners_are_closed_even_where_the_host_is_allowed() {
     assert_eq!(fetch(&daemon, "box", "host.warren.internal", 8000), "127.0.0.1");
     assert_eq!(fetch(&daemon, "box", PUBLIC, 8000), PUBLIC);
     assert_eq!(fetch(&daemon, "box", "host.warren.internal", port), "ECONNREFUSED");
-    let log = daemon.ok(["network", "box", "--log"]);
-    assert!(log.contains("the sandbox manager itself listens there"), "{log}");
+    until("it is in the log", || {
+        daemon.ok(["network", "box", "--log"]).contains("the sandbox manager itself listens there")
+    });
 }
 
 #[test]
@@ -92,8 +93,10 @@ fn without_a_network_there_are_no_packages_either() {
 }
 
 /// The answers to calls of MCP tools, over stdio.
-fn call(daemon: &Daemon, calls: &[(&str, Value)]) -> Vec<Value> {
-    let mut mcp = daemon.command(["mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+fn call(daemon: &Daemon, dialect: Option<&str>, calls: &[(&str, Value)]) -> Vec<Value> {
+    let dialect = dialect.map(|dialect| format!("--dialect={dialect}"));
+    let arguments = std::iter::once("mcp".to_owned()).chain(dialect);
+    let mut mcp = daemon.command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = mcp.stdin.take().unwrap();
     let mut answers = BufReader::new(mcp.stdout.take().unwrap())
         .lines()
@@ -106,7 +109,7 @@ fn call(daemon: &Daemon, calls: &[(&str, Value)]) -> Vec<Value> {
     let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     ask(0, "initialize", hello);
     let told = calls.iter().enumerate().map(|(at, (tool, arguments))| {
-        ask(at + 1, "tools/call", json!({ "name": tool, "arguments": arguments }))["structuredContent"].take()
+        ask(at + 1, "tools/call", json!({ "name": tool, "arguments": arguments }))
     });
     let told = told.collect();
     drop(stdin);
@@ -122,7 +125,8 @@ fn a_model_reads_what_was_denied_and_traffic_is_counted() {
         let command = format!("wget -qO- -T 20 http://{host}:8000/ || true");
         ("sandbox_shell", json!({ "name": "box", "command": command }))
     };
-    let told = call(&daemon, &[run("93.184.216.99"), run(PUBLIC), run("nowhere.example")]);
+    let told = call(&daemon, None, &[run("93.184.216.99"), run(PUBLIC), run("nowhere.example")]);
+    let told: Vec<_> = told.iter().map(|result| &result["structuredContent"]).collect();
     let warnings = |at: usize| told[at]["warnings"][0].as_str().unwrap_or_default();
     assert!(warnings(0).contains("the preset `none` reaches nothing"), "{told:?}");
     let next = json!({ "name": "box", "allow": ["93.184.216.99:8000"] });
@@ -141,4 +145,58 @@ fn a_model_reads_what_was_denied_and_traffic_is_counted() {
         "{network}"
     );
     assert!(network["denied"].as_u64() >= Some(1), "{network}");
+
+    let hosts = daemon.json(["network", "box", "--hosts", "--json"])["hosts"].clone();
+    let of = |host: &str| {
+        let hosts = hosts.as_array().unwrap();
+        hosts.iter().find(|found| found["host"] == host).unwrap_or_else(|| panic!("{host}: {hosts:?}"))
+    };
+    assert_eq!(hosts[0]["host"], PUBLIC, "the busiest first: {hosts:#}");
+    let count = |host: &str, what: &str| of(host)[what].as_u64().unwrap();
+    assert_eq!((count(PUBLIC, "connections"), count(PUBLIC, "denied")), (1, 0));
+    assert_eq!(of(PUBLIC)["receivedBytes"], network["receivedBytes"]);
+    assert_eq!((count("93.184.216.99", "connections"), count("93.184.216.99", "denied")), (0, 1));
+    assert!(count("nowhere.example", "denied") >= 1);
+}
+
+/// Who asks by other interfaces reads it too.
+#[test]
+fn what_was_denied_is_told_by_rest_and_in_the_forms_of_other_systems() {
+    let Some(daemon) = daemon("") else { return };
+    daemon.create("box", &["--network", "none", "--allow", &format!("{PUBLIC}:8000")]);
+    let line = "wget -qO- -T 20 http://93.184.216.99:8000/ || true";
+    let denied = "93.184.216.99:8000 was not reached: denied: the preset `none` reaches nothing.";
+    let post = |path: &str, body: Value| -> Value {
+        let socket = daemon.run_directory().join("warren.sock");
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["-sS", "-H", "content-type: application/json", "-d", &body.to_string()]);
+        curl.arg("--unix-socket").arg(socket).arg(format!("http://warren{path}"));
+        serde_json::from_slice(&curl.output().unwrap().stdout).unwrap()
+    };
+    let has = |warnings: &Value| {
+        let told = warnings.as_array().into_iter().flatten().filter_map(Value::as_str);
+        told.filter(|warning| warning.starts_with(denied)).count() == 1
+    };
+    let ran = post("/v1/sandboxes/box/execs?wait=true", json!({ "command": ["sh", "-c", line] }));
+    assert!(has(&ran["warnings"]), "{ran:#}");
+    let ran = post("/v1/sandboxes/box/code", json!({ "language": "bash", "code": line }));
+    assert!(has(&ran["warnings"]), "{ran:#}");
+    let ran = post("/v1/sandboxes/box/execs?wait=true", json!({ "command": ["true"] }));
+    assert_eq!(ran["warnings"], Value::Null, "{ran:#}");
+
+    let id = daemon.inspect("box")["id"].clone();
+    let command = json!({ "sandbox_id": id, "command": line });
+    let told = call(&daemon, Some("mcp-sandbox"), &[("execute_terminal_command", command.clone())]);
+    assert!(has(&told[0]["structuredContent"]["warnings"]), "{told:#?}");
+    let told = call(&daemon, Some("opensandbox"), &[("command_run", command)]);
+    assert!(has(&told[0]["structuredContent"]["warnings"]), "{told:#?}");
+    let command = json!({ "sandbox": "box", "namespace": "default", "command": "sh", "args": ["-c", line] });
+    let told = call(&daemon, Some("microsandbox"), &[("sandbox_run_command", command)]);
+    assert!(told[0].to_string().contains(denied), "{told:#?}");
+    // Its clients have no tool that changes a policy, and are told of none.
+    let command = json!({ "name": "box", "command": line });
+    let told = call(&daemon, Some("microsandbox-mcp"), &[("sandbox_shell", command)]);
+    let warnings = &told[0]["structuredContent"]["warnings"];
+    assert!(has(warnings) && warnings[0].as_str().unwrap().contains("warren network box"), "{told:#?}");
+    assert!(!warnings.to_string().contains("sandbox_network"), "{told:#?}");
 }

@@ -49,10 +49,12 @@ fn start(program: &str, arguments: &[&str], at: &str) {
 pub(crate) fn web() {
     outside(include_str!("certificates.sh"));
     fs::write(place().join("index.py"), include_str!("../index.py")).unwrap();
+    fs::write(place().join("packages.py"), include_str!("packages.py")).unwrap();
     fs::write(place().join("git.py"), include_str!("git.py")).unwrap();
     outside(
         "mkdir -p www/git && echo 'served by nginx' > www/index.html
         /usr/bin/python3 index.py www https://web.example
+        /usr/bin/python3 packages.py www
         git init -q --bare -b main www/git/code.git && git -C www/git/code.git config http.receivepack true",
     );
     let user = if is_root() { ROOT_ONLY } else { "" };
@@ -60,6 +62,28 @@ pub(crate) fn web() {
     start("/usr/bin/python3", &["git.py"], "127.0.0.1:9000");
     let prefix = format!("{}/", place().display());
     start("/usr/sbin/nginx", &["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"], &format!("{WEB}:443"));
+}
+
+/// A gRPC server at port 50051 of the same name.
+pub(crate) fn grpc_server() -> bool {
+    let has_grpc = Command::new("/usr/bin/python3").args(["-c", "import grpc"]).output().unwrap();
+    if !has_grpc.status.success() {
+        println!("not tested: gRPC for Python is not installed");
+        return false;
+    }
+    fs::write(place().join("grpc_server.py"), include_str!("grpc_server.py")).unwrap();
+    start("/usr/bin/python3", &["grpc_server.py"], &format!("{WEB}:50051"));
+    true
+}
+
+/// Gives a sandbox the cargo that runs this test; `false` if there is none.
+pub(crate) fn cargo(daemon: &Daemon, name: &str) -> bool {
+    let is_there = env::var("CARGO")
+        .is_ok_and(|cargo| daemon.output(["cp", &cargo, &format!("{name}:/tmp/cargo")]).status.success());
+    if !is_there {
+        println!("not tested: no cargo runs this test");
+    }
+    is_there
 }
 
 /// The authority of the world's servers.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Seen,
     archives::Tar,
+    dashboard::Session,
     http::NATIVE,
     secrets::contains,
     stage::{FILE_SECRET, OURS, Stage},
@@ -19,8 +20,18 @@ use crate::{
     error::CommandResult,
 };
 
-/// Requests that change nothing although they are sent by POST.
-const LOOKS: &[&str] = &["/v1/snapshots/{snapshot}/verify", "/v1/sandboxes/{sandbox}/links"];
+/// Requests that change nothing of a sandbox although they are sent by POST or DELETE.
+const LOOKS: &[&str] = &[
+    "/v1/snapshots/{snapshot}/verify",
+    "/v1/sandboxes/{sandbox}/links",
+    // Sessions and shares have the rights of whoever asks for them, and no more; whoever shared may take it back.
+    "/v1/session",
+    "/v1/session/once",
+    "/v1/shares",
+    "/v1/shares/{share}",
+];
+
+const NO_REQUEST: &str = "ask-0000000000000";
 
 /// The objects in the first namespace.
 pub(super) struct Belongings {
@@ -33,6 +44,8 @@ pub(super) struct Belongings {
     session: &'static str,
     volume: String,
     snapshot: String,
+    /// A request for more network that waits for an answer.
+    request: String,
     /// An image that exists here, and one that its registry does not have.
     image: String,
     missing_image: String,
@@ -62,6 +75,11 @@ impl Belongings {
         stage.operator.act_with_grace(source.id.as_str(), "stop", None).await?;
         let snapshot = json!({ "sandbox": source.id, "name": "attack-matrix", "namespace": OURS });
         let snapshot: Value = stage.operator.post_json(Target::new(&["snapshots"]), &snapshot).await?;
+        let requests = Target::new(&["sandboxes", &stage.sandbox, "network", "requests"]);
+        let asked = json!({ "rules": ["attack.example"], "reason": "attack" });
+        // Hosts without networks have none; then it has an id that nobody has.
+        let asked: Value = stage.operator.post_json(requests, &asked).await.unwrap_or_default();
+        let request = asked["id"].as_str().unwrap_or(NO_REQUEST).to_owned();
         let image = "attack/matrix:1".to_owned();
         let layer = stream::iter([Ok(Bytes::from(Tar::default().file("file", "text").end()))]);
         stage.operator.import_image(&image, None, None, layer).await?;
@@ -73,6 +91,7 @@ impl Belongings {
             session,
             volume: "attack-matrix".to_owned(),
             snapshot: snapshot["id"].as_str().unwrap_or_default().to_owned(),
+            request,
             image,
             missing_image: stage.decoys.missing_image(),
         })
@@ -85,6 +104,7 @@ impl Belongings {
             "exec" => self.exec.clone(),
             "volume" => self.volume.clone(),
             "snapshot" => self.snapshot.clone(),
+            "request" => self.request.clone(),
             "number" => "0".to_owned(),
             "port" => "80".to_owned(),
             "state" => "running".to_owned(),
@@ -97,7 +117,7 @@ impl Belongings {
 
     /// Whether an answer reveals them. A refusal may repeat the names in the request.
     fn are_in(&self, answer: &[u8], is_success: bool) -> bool {
-        let names = [&self.sandbox, &self.exec, &self.terminal, &self.snapshot];
+        let names = [&self.sandbox, &self.exec, &self.terminal, &self.snapshot, &self.request];
         contains(answer, FILE_SECRET.as_bytes())
             || (is_success && names.iter().any(|name| contains(answer, name.as_bytes())))
     }
@@ -148,6 +168,9 @@ fn operation(document: &Value, path: &str, method: &str, about: &Value, of: &Bel
         let name = parameter["name"].as_str().unwrap_or_default();
         if parameter["in"] == "path" {
             target = target.replace(&format!("{{{name}}}"), &of.named(name).replace('/', "%2F"));
+        } else if name == "topics" {
+            // Without calls, which repeat what the caller asked for.
+            query.push("topics=sandboxes,usage,execs,network".to_owned());
         } else if parameter["required"] == true || name == "port" {
             query.push(format!("{name}={}", of.named(name)));
         }
@@ -163,7 +186,8 @@ fn operation(document: &Value, path: &str, method: &str, about: &Value, of: &Bel
     let content = about["requestBody"]["content"].as_object();
     let body = content.map(|content| match content.get("application/json") {
         Some(json) => {
-            ("application/json", sample(document, &json["schema"], "", of).to_string().into_bytes())
+            let body = one_of_several(path, of).unwrap_or_else(|| sample(document, &json["schema"], "", of));
+            ("application/json", body.to_string().into_bytes())
         }
         None => {
             let file = format!("FROM {}\n", of.missing_image);
@@ -171,6 +195,17 @@ fn operation(document: &Value, path: &str, method: &str, about: &Value, of: &Bel
         }
     });
     Operation { method: method.to_uppercase(), path: path.to_owned(), target, body }
+}
+
+/// Bodies of which one field is needed, and the schema does not say which.
+fn one_of_several(path: &str, of: &Belongings) -> Option<Value> {
+    match path {
+        "/v1/session" => Some(json!({ "key": "wrn_0000000000000_attack" })),
+        "/v1/runs" => Some(json!({ "sandbox": { "namespace": OURS }, "exec": { "command": ["true"] } })),
+        "/v1/shares" => Some(json!({ "sandbox": of.sandbox, "namespace": OURS })),
+        "/v1/sandboxes/{sandbox}" => Some(json!({ "name": "attack-renamed" })),
+        _ => None,
+    }
 }
 
 /// A value that is valid for a schema: only required fields, and those that name other objects.
@@ -261,6 +296,11 @@ async fn damage(stage: &Stage, of: &Belongings) -> Vec<String> {
     let exec = stage.operator.exec_view(&stage.sandbox, &of.exec).await;
     if !exec.is_ok_and(|exec| exec.outcome.is_none()) {
         found.push("its command was ended".to_owned());
+    }
+    let request = Target::new(&["sandboxes", &stage.sandbox, "network", "requests", &of.request]);
+    let request = stage.operator.get::<Value>(request).await.ok();
+    if of.request != NO_REQUEST && !request.is_some_and(|request| request["state"] == "pending") {
+        found.push("its request was answered".to_owned());
     }
     found
 }
@@ -356,15 +396,67 @@ pub(super) async fn keyless_dialect_routes(stage: &Stage) -> CommandResult<Seen>
     keyless(stage, &dialects::operations(stage, of).await?).await
 }
 
+/// How requests of the matrix show who asks.
+fn with_key(key: &str) -> Vec<(&'static str, String)> {
+    vec![("authorization", format!("Bearer {key}"))]
+}
+
+/// Routes that accept a session of the dashboard which began with the key of another namespace.
+pub(super) async fn foreign_session_routes(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    let session = Session::with_key(stage, &stage.other_key).await?;
+    foreign_by(stage, of, &operations(stage, of).await?, &session.headers()).await
+}
+
+/// Routes that show more than the shared sandbox, or change something, for whoever watches along.
+pub(super) async fn share_routes(stage: &Stage) -> CommandResult<Seen> {
+    let of = stage.belongings.get_or_try_init(|| Belongings::make(stage)).await?;
+    let operations = operations(stage, of).await?;
+    // Of another sandbox, that of the first namespace does not exist.
+    let other = Session::with_share(stage, &stage.neighbour).await?;
+    let seen = foreign_by(stage, of, &operations, &other.headers()).await?;
+    if seen.verdict != super::Verdict::Contained {
+        return Ok(seen);
+    }
+    let own = Session::with_share(stage, &stage.sandbox).await?;
+    let mut breaches = Vec::new();
+    let passed_on = ["/v1/session/once", "/v1/shares", "/v1/sandboxes/{sandbox}/links"];
+    let changing = operations.iter().filter(|one| !one.is_read() || passed_on.contains(&one.path.as_str()));
+    for operation in changing {
+        let (method, target) = (operation.method.as_str(), operation.target.as_str());
+        let asked = stage.ask_with(&own.headers(), method, target, operation.body.clone()).await;
+        if let Ok((status @ 200..300, _)) = asked {
+            breaches.push(format!("{} answered {status}", operation.shown()));
+        }
+    }
+    breaches.extend(damage(stage, of).await);
+    Ok(Seen::unless(&breaches, format!("{}; nothing of its own can be changed or passed on", seen.text)))
+}
+
 async fn foreign(stage: &Stage, of: &Belongings, operations: &[Operation]) -> CommandResult<Seen> {
+    foreign_by(stage, of, operations, &with_key(&stage.other_key)).await
+}
+
+async fn foreign_by(
+    stage: &Stage,
+    of: &Belongings,
+    operations: &[Operation],
+    headers: &[(&str, String)],
+) -> CommandResult<Seen> {
     let (mut breaches, mut tally) = (Vec::new(), Tally::foreign());
     for operation in operations.iter().filter(|operation| !dialects::is_nothing(&operation.path)) {
-        let asked =
-            stage.ask(&stage.other_key, &operation.method, &operation.target, operation.body.clone()).await;
+        let (method, target) = (operation.method.as_str(), operation.target.as_str());
+        // A session would end itself; the rest of the walk would then prove nothing.
+        if method == "DELETE" && operation.path == "/v1/session" {
+            continue;
+        }
+        let asked = stage.ask_with(headers, method, target, operation.body.clone()).await;
         tally.count(operation, asked.as_ref().ok().map(|(status, _)| *status));
         let Ok((status, answer)) = asked else { continue };
         let is_success = (200..300).contains(&status);
-        if of.are_in(&answer, is_success) || (is_success && operation.names_ours()) {
+        // The audit of a namespace has the names that its own callers asked for.
+        let repeats_names = operation.path == "/v1/calls";
+        if of.are_in(&answer, is_success && !repeats_names) || (is_success && operation.names_ours()) {
             breaches.push(format!("{} answered {status}", operation.shown()));
         }
     }

@@ -1,0 +1,233 @@
+//! The command line for people who know Docker: names of commands and flags, and what is said when they differ.
+
+use std::os::unix::process::CommandExt as _;
+
+use serde_json::json;
+
+use crate::{
+    images::import,
+    support::{Finished, World, finish, until},
+};
+
+const NOBODY: u32 = 65_534;
+
+/// Runs commands as a user without rights, unless the tests have none already.
+pub(crate) fn as_nobody(world: &World, args: &[&str]) -> Finished {
+    let mut command = world.command(args);
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    finish(command.spawn().unwrap())
+}
+
+pub(crate) fn ordinary_world() -> World {
+    let world = World::bare();
+    if rustix::process::geteuid().is_root() {
+        world.give_to(NOBODY);
+    }
+    world
+}
+
+#[test]
+fn an_image_in_the_place_of_the_program_is_recognised() {
+    let world = World::new();
+    for (words, line) in [
+        (vec!["alpine", "echo", "it's"], r"warren run --image alpine echo 'it'\''s'"),
+        (vec!["python:3.12-slim", "python", "-V"], "warren run --image python:3.12-slim python -V"),
+        (vec!["ghcr.io/team/app"], "warren run --image ghcr.io/team/app`"),
+    ] {
+        let ran = world.run(&[&["run", "--rm", "--"], &words[..]].concat()).expect(127);
+        assert!(ran.stderr.contains("looks like an image") && ran.stderr.contains(line), "{ran:?}");
+    }
+    // An image that is here needs no tag to be recognised, and a program that is missing is just missing.
+    import(&world, "team-image");
+    assert!(world.run(&["run", "team-image", "sh"]).expect(127).stderr.contains("--image team-image sh"));
+    assert!(!world.run(&["run", "nonesuch", "-x"]).expect(127).stderr.contains("image"));
+    assert_eq!(world.run(&["ps", "-aq"]).expect(0).text(), "");
+}
+
+#[test]
+fn flags_and_commands_are_called_as_docker_calls_them() {
+    let world = World::new();
+    let files = world.files();
+    std::fs::write(files.join("word"), "from the host").unwrap();
+    let mount = format!("{}:/mnt:ro", files.display());
+    let script = "echo $A $(id -u) $(pwd); cat word";
+    let flags =
+        ["-e", "A=b", "-v", &mount, "--workdir", "/mnt", "--network", "none", "--pids-limit", "64", "--rm"];
+    let ran = world.run(&[&["run"], &flags[..], &["--name", "x", "sh", "-c", script]].concat()).expect(0);
+    assert_eq!(ran.text(), "b 0 /mnt\nfrom the host");
+    let refused = world.run(&["run", "--network", "host", "true"]).expect(2);
+    assert!(refused.stderr.contains("--allow host:PORT"), "{refused:?}");
+
+    world.run(&["create", "--name", "web"]).expect(0);
+    assert!(world.run(&["ls"]).expect(0).text().contains("web"));
+    assert_eq!(world.run(&["rename", "web", "site"]).expect(0).text(), "site\n");
+    world.run(&["inspect", "web"]).expect(125);
+    world.run(&["create", "--name", "other"]).expect(0);
+    let taken = world.run(&["rename", "other", "site"]).expect(125);
+    assert!(taken.stderr.contains("site"), "{taken:?}");
+    world
+        .run(&[
+            "exec",
+            "-d",
+            "site",
+            "sh",
+            "-c",
+            "trap 'echo hung up; exit 3' HUP; while :; do sleep 0.1; done",
+        ])
+        .expect(0);
+    let exec = world.run(&["--json", "inspect", "site"]).expect(0).json()["execs"][0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    until("it handles the signal", || {
+        world.run(&["kill", "-s", "HUP", "site"]);
+        world.run(&["wait", "site", &exec, "--timeout", "1s"]).code == Some(3)
+    });
+    assert_eq!(world.run(&["kill", "site"]).expect(0).text(), "site\n");
+    assert_eq!(world.run(&["inspect", "site"]).expect(0).json()["state"], "stopped");
+    assert!(world.run(&["kill", "-s", "NOTHING", "site"]).expect(2).stderr.contains("not a signal"));
+
+    import(&world, "team/app:1");
+    assert!(world.run(&["images"]).expect(0).text().contains("team/app:1"));
+    world.run(&["tag", "team/app:1", "team/app:2"]).expect(0);
+    world.run(&["history", "team/app:2"]).expect(0);
+    assert!(world.run(&["rmi", "team/app:2"]).expect(0).text().contains("untagged"));
+}
+
+#[test]
+fn a_command_that_runs_is_attached_to() {
+    let world = World::with_dev();
+    let script = "echo before; read word; echo got $word; exit 7";
+    // Nobody feeds its stdin yet.
+    world.run(&["exec", "-d", "-i", "dev", "sh", "-c", script]).expect(0);
+    until("it runs", || world.running_execs() == 1);
+    let exec = world.run(&["--json", "inspect", "dev"]).expect(0).json()["execs"][0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    until("it has printed", || world.run(&["logs", "dev", &exec]).text().contains("before"));
+    let attached = world.run_with_input(&["attach", "--replay", "dev"], b"hello\n").expect(7);
+    assert_eq!(attached.text(), "before\ngot hello\n");
+    let nothing = world.run(&["attach", "dev"]).expect(125);
+    assert!(nothing.stderr.contains("no command runs") && nothing.stderr.contains("hint:"), "{nothing:?}");
+}
+
+#[test]
+fn limits_change_while_a_sandbox_runs() {
+    let world = World::new();
+    world.run(&["create", "--name", "dev", "--memory", "64m", "--pids", "64"]).expect(0);
+    world.run(&["update", "--memory", "128m", "--pids", "16", "dev"]).expect(0);
+    let changed = world.run(&["inspect", "dev"]).expect(0).json();
+    assert_eq!((&changed["limits"]["memory"], &changed["limits"]["pids"]), (&json!(134_217_728), &json!(16)));
+    let held = changed["isolation"]["limits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["limit"] == "pids")
+        .unwrap()
+        .clone();
+    assert_eq!(held["value"], 16, "{held}");
+    if held["enforcement"] != "notHeld" {
+        let script =
+            "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 9 & done; echo all";
+        let ran = world.run(&["exec", "dev", "sh", "-c", script]);
+        assert!(!ran.text().contains("all") || ran.stderr.contains("fork"), "{ran:?}");
+    }
+    // They stay over a restart.
+    world.run(&["restart", "dev"]).expect(0);
+    assert_eq!(world.run(&["inspect", "dev"]).expect(0).json()["limits"]["pids"], 16);
+    world.run(&["update", "dev"]).expect(2);
+    world.run(&["update", "--memory", "1k", "dev"]).expect(125);
+    assert_eq!(world.run(&["inspect", "dev"]).expect(0).json()["limits"]["memory"], 134_217_728);
+}
+
+#[test]
+fn a_slip_of_the_finger_is_noticed() {
+    let world = World::new();
+    world.run(&["create", "--name", "lab"]).expect(0);
+    for command in [vec!["exec", "lba", "true"], vec!["stop", "lba"], vec!["inspect", "LAB"]] {
+        let missed = world.run(&command).expect(125);
+        assert!(missed.stderr.contains("Did you mean lab?"), "{command:?}: {missed:?}");
+    }
+    let missed = world.run(&["stop", "production"]).expect(125);
+    assert!(!missed.stderr.contains("mean"), "{missed:?}");
+}
+
+#[test]
+fn help_has_groups_and_defaults() {
+    let world = World::new();
+    let help = world.run(&["--help"]).expect(0).text();
+    for heading in ["Run things:", "Sandboxes:", "Images:", "Storage:", "Daemon and host:", "Options:"] {
+        assert!(help.contains(heading), "{heading}: {help}");
+    }
+    assert!(help.contains("\n  ps ") && help.contains("(also ls"), "{help}");
+    let help = world.run(&["run", "--help"]).expect(0).text();
+    for default in ["[default: 1g]", "[default: 1]", "[default: 512]"] {
+        assert!(help.contains(default), "{default}: {help}");
+    }
+    assert!(world.daemon().is_none());
+}
+
+#[test]
+fn limits_that_nothing_holds_are_said_in_one_line() {
+    let world = ordinary_world();
+    let made = as_nobody(&world, &["--json", "create", "--name", "dev"]).expect(0).json();
+    let limits = made["isolation"]["limits"].as_array().unwrap();
+    let is_held = limits
+        .iter()
+        .any(|one| one["limit"] == "cpus" && one["enforcement"].as_str().unwrap().starts_with("cgroup"));
+    let ran = as_nobody(&world, &["run", "--cpus", "0.5", "--pids", "64", "true"]).expect(0);
+    if is_held {
+        println!("not tested: this user may limit processors");
+    } else {
+        let said: Vec<_> = ran.stderr.lines().filter(|line| line.contains("not held here as")).collect();
+        assert_eq!(said.len(), 1, "{ran:?}");
+        assert!(said[0].contains("cpus: ") && !said[0].contains(".."), "{said:?}");
+        // Nobody asked for a limit, and no person looks.
+        assert_eq!(as_nobody(&world, &["run", "true"]).expect(0).stderr, "");
+    }
+    for warning in made["warnings"].as_array().unwrap() {
+        let warning = warning.as_str().unwrap();
+        assert!(!warning.contains("..") && warning.ends_with('.'), "{warning:?}");
+    }
+    as_nobody(&world, &["rm", "-f", "dev"]).expect(0);
+}
+
+#[test]
+fn a_user_that_a_sandbox_does_not_have_is_explained() {
+    let world = ordinary_world();
+    let ran = as_nobody(&world, &["run", "-u", "1234", "id", "-u"]);
+    if ran.code == Some(0) {
+        assert_eq!(ran.text(), "1234\n");
+        println!("not tested: this user has subordinate ids");
+        return;
+    }
+    assert!(ran.stderr.contains("/etc/subuid") && !ran.stderr.contains("os error"), "{ran:?}");
+}
+
+#[test]
+fn more_processors_than_there_are_limit_nothing() {
+    let world = World::new();
+    let made = world.run(&["create", "--name", "dev", "--cpus", "4000"]).expect(0);
+    assert!(made.stderr.contains("4000") && made.stderr.contains("limits nothing"), "{made:?}");
+    // The same is said of a change, and no longer after the next one.
+    let changed = world.run(&["update", "--cpus", "3000", "dev"]).expect(0);
+    assert!(changed.stderr.contains("3000") && changed.stderr.contains("limits nothing"), "{changed:?}");
+    assert_eq!(world.run(&["update", "--cpus", "0.5", "dev"]).expect(0).stderr, "");
+    assert_eq!(world.run(&["inspect", "dev"]).expect(0).json()["warnings"], json!([]));
+}
+
+#[test]
+fn the_processes_of_a_context_do_not_show_our_programs() {
+    let world = World::with_dev();
+    world.run(&["code", "python", "-s", "dev", "-c", "x = 1"]).expect(0);
+    let top = world.run(&["top", "dev"]).expect(0).text();
+    assert!(top.contains("python3 -c"), "{top}");
+    assert!(!top.contains("def boot") && !top.contains("the channel"), "{top}");
+    // Nor does a program see in its environment how it was started.
+    let seen =
+        world.run(&["code", "python", "-s", "dev", "-c", "import os; 'WARREN_BOOT' in os.environ"]).expect(0);
+    assert!(seen.text().contains("False"), "{seen:?}");
+}

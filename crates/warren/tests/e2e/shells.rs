@@ -1,0 +1,116 @@
+//! Completion: what is offered for a half-typed line, and real shells that ask for it.
+
+use std::{
+    path::Path,
+    process::{Child, Command},
+};
+
+use crate::{
+    images::import,
+    support::{World, finish},
+    terminal::Pty,
+};
+
+/// A shell at a terminal, with our program in its path and a prompt that nothing else prints.
+fn shell(world: &World, pty: &Pty, program: &str, args: &[&str]) -> Child {
+    let warren = world.command(&[]);
+    let bin = Path::new(warren.get_program()).parent().unwrap();
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait", program]).args(args).env_clear();
+    command.envs(warren.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("PATH", format!("{}:/usr/bin:/bin", bin.display())).current_dir(world.files());
+    pty.spawn(&mut command)
+}
+
+/// Lets a real shell complete a sandbox's name, a path inside and a name that is a trap. `load`: what makes it know our
+/// script.
+fn completes(program: &str, args: &[&str], load: &str) {
+    if !Path::new(program).exists() {
+        return println!("not tested: {program} is not installed");
+    }
+    let world = World::new();
+    world.run(&["create", "--name", "web-of-lies"]).expect(0);
+    let script = "mkdir -p /srv/harbour && echo reached >/srv/harbour/lighthouse && mkdir /srv/t && cd /srv/t && touch '$(touch trapped)'";
+    world.run(&["exec", "web-of-lies", "sh", "-c", script]).expect(0);
+    let mut pty = Pty::new(24, 200);
+    let child = shell(&world, &pty, program, args);
+    pty.type_in(load);
+    pty.type_in("\recho loa''ded\r");
+    pty.expect_first("loaded");
+    // The rest of the name. A space comes after it, which some shells print in bold.
+    pty.type_in("warren exec web-o\t");
+    pty.expect_first("web-of-lies");
+    pty.type_in("echo fi''ne\r");
+    pty.expect_first("fine");
+    // A name, a directory and a file inside, step by step.
+    pty.type_in("warren cp web-o\t");
+    pty.expect_first("web-of-lies:");
+    pty.type_in("/srv/har\t");
+    pty.expect_first("bour/");
+    pty.type_in("li\t");
+    pty.expect_first("ghthouse");
+    pty.type_in("- | tar -xO\r");
+    pty.expect_first("reached");
+    // What is inserted is a name, and never a command of this shell.
+    pty.type_in("warren cp web-of-lies:/srv/t/\t");
+    pty.expect_first("trapped");
+    pty.type_in(" . && echo co''pied\r");
+    pty.expect_first("copied");
+    pty.type_in("exit\r");
+    finish(child).expect(0);
+    assert!(!world.files().join("trapped").exists(), "{program} ran a command of the sandbox");
+    assert!(world.files().join("$(touch trapped)").exists());
+}
+
+#[test]
+fn bash_completes() {
+    completes("/usr/bin/bash", &["--norc", "--noprofile"], "source <(warren completions bash)");
+}
+
+#[test]
+fn zsh_completes() {
+    // `-f` reads no files of the user or the machine; the completion system is loaded as those files would.
+    completes(
+        "/usr/bin/zsh",
+        &["-f"],
+        "autoload -Uz compinit && compinit -u -D && source <(warren completions zsh)",
+    );
+}
+
+#[test]
+fn fish_completes() {
+    completes("/usr/bin/fish", &["--no-config"], "warren completions fish | source");
+}
+
+#[test]
+fn shells_complete_names_and_paths_inside() {
+    let world = World::new();
+    let offered = |words: &[&str]| -> Vec<String> {
+        let words = [&["complete", "--", "warren"], words].concat();
+        let is_name =
+            |line: &&str| words.last().is_some_and(|typed| typed.starts_with('-')) || !line.starts_with('-');
+        world.run(&words).expect(0).text().lines().filter(is_name).map(str::to_owned).collect()
+    };
+    // Nothing is started for that.
+    assert_eq!(offered(&["stop", ""]), Vec::<String>::new());
+    assert!(world.daemon().is_none());
+    world.run(&["create", "--name", "dev"]).expect(0);
+    world.run(&["create", "--name", "web"]).expect(0);
+    world.run(&["volume", "create", "data"]).expect(0);
+    import(&world, "team/app:1");
+    world.run(&["exec", "dev", "sh", "-c", "mkdir -p /srv/site && touch /srv/side"]).expect(0);
+    assert_eq!(offered(&["exec", "d"]), ["dev"]);
+    assert_eq!(offered(&["stop", "dev", "w"]), ["web"]);
+    assert_eq!(offered(&["volume", "rm", ""]), ["data"]);
+    assert_eq!(offered(&["run", "--image", "te"]), ["team/app:1"]);
+    assert_eq!(offered(&["cp", "we"]), ["web:"]);
+    assert_eq!(offered(&["cp", "dev:/srv/si"]), ["dev:/srv/side", "dev:/srv/site/"]);
+    assert!(offered(&["re"]).contains(&"rename".to_owned()));
+    assert!(offered(&["ps", "--"]).contains(&"--all".to_owned()));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(
+            world.run(&["completions", shell]).expect(0).text().contains("warren complete --"),
+            "{shell}"
+        );
+    }
+}
