@@ -6,6 +6,7 @@ import os
 import sys
 from types import SimpleNamespace
 
+import anyio
 from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
@@ -77,8 +78,15 @@ async def main(warren, url, key):
         "sse-query": lambda: sse_client(f"{url}/sse?api_key={key}"),
     }
     for way, streams in ways.items():
-        async with connected(streams()) as client:
-            await tell(client, f"py1-{way}")
+        is_told = False
+        try:
+            async with connected(streams()) as client:
+                await tell(client, f"py1-{way}")
+                is_told = True
+        except* anyio.BrokenResourceError:
+            # Over stdio, a notification that arrives while this library closes ends in this error of its own.
+            if not is_told:
+                raise
         print(f"python mcp 1.x over {way}: ok", flush=True)
 
 

@@ -140,6 +140,12 @@ impl Daemon {
         text(&self.post("/sandboxes", spec).await?, "/id")
     }
 
+    /// Makes a sandbox and runs a command in it that must succeed, in one request. Returns the sandbox and the output.
+    pub(crate) async fn run(&self, command: &[&str]) -> Result<(String, String)> {
+        let ran = self.post("/runs?wait=true", json!({ "exec": { "command": command } })).await?;
+        Ok((text(&ran, "/sandbox/id")?, printed(&ran["exec"], command)?))
+    }
+
     pub(crate) async fn remove(&self, sandbox: &str) -> Result<()> {
         self.delete(&format!("/sandboxes/{sandbox}?force=true")).await
     }
@@ -147,11 +153,7 @@ impl Daemon {
     /// Runs a command that must succeed and returns its output.
     pub(crate) async fn exec(&self, sandbox: &str, command: &[&str]) -> Result<String> {
         let route = format!("/sandboxes/{sandbox}/execs?wait=true");
-        let result = self.post(&route, json!({ "command": command })).await?;
-        if result["exitCode"] != 0 {
-            bail!("{command:?} did not work: {result}");
-        }
-        Ok(result.pointer("/stdout/text").and_then(Value::as_str).unwrap_or_default().to_owned())
+        printed(&self.post(&route, json!({ "command": command })).await?, command)
     }
 
     /// The same through a shell.
@@ -239,6 +241,14 @@ fn command(program: &Path, directory: &TempDir) -> Command {
 
 fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The output of a command that must have succeeded.
+fn printed(result: &Value, command: &[&str]) -> Result<String> {
+    if result["exitCode"] != 0 {
+        bail!("{command:?} did not work: {result}");
+    }
+    Ok(result.pointer("/stdout/text").and_then(Value::as_str).unwrap_or_default().to_owned())
 }
 
 async fn checked(answer: Response<Incoming>, route: &str) -> Result<Incoming> {

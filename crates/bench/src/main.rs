@@ -6,6 +6,7 @@
 
 mod code;
 mod daemon;
+mod growth;
 mod mcp;
 mod network;
 mod peers;
@@ -13,6 +14,7 @@ mod ports;
 mod report;
 mod samples;
 mod spine;
+mod ssh;
 mod storage;
 
 use std::{
@@ -46,12 +48,16 @@ struct Arguments {
 enum Suite {
     /// Code: the first result of a new sandbox, warm cells, forks, many cells, beside python3 -c and Jupyter
     Code(code::Options),
+    /// How times grow with sandboxes, clients and output, and a chart of it
+    Growth(growth::Options),
     /// MCP: from spawn to the first answer, lists, commands, many clients at once
     Mcp(mcp::Options),
     /// Network: streams, connections and denials of a sandbox, beside veth with masquerade, pasta and slirp4netns (root)
     Network(network::Options),
     /// Ports: small answers and large ones from a server inside, beside nginx as a reverse proxy to one outside
     Ports(ports::Options),
+    /// SSH: files by sftp and new connections, beside OpenSSH's own server
+    Ssh(ssh::Options),
     /// Storage: images of many layers, unpacking beside tar, pulls beside plain downloads, snapshots, forks
     Storage(storage::Options),
 }
@@ -71,6 +77,7 @@ fn main() -> Result<()> {
         match &arguments.suite {
             None => spine::measure(&program, &arguments.spine).await,
             Some(Suite::Code(options)) => code::measure(&program, options).await,
+            Some(Suite::Growth(options)) => growth::measure(&program, options).await,
             Some(Suite::Mcp(options)) => mcp::measure(&program, options).await,
             Some(Suite::Network(options)) => match network::measure(&program, options).await? {
                 Some(report) => Ok(report),
@@ -78,6 +85,7 @@ fn main() -> Result<()> {
                 None => std::process::exit(0),
             },
             Some(Suite::Ports(options)) => ports::measure(&program, options).await,
+            Some(Suite::Ssh(options)) => ssh::measure(&program, options).await,
             Some(Suite::Storage(options)) => storage::measure(&program, options).await,
         }
     })?;

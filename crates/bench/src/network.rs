@@ -4,6 +4,8 @@
 //! server. Each way leads from a network namespace of its own through the host to that server. `iperf3` measures
 //! streams, a few lines of Python measure connections; all ways in turns.
 
+mod secret;
+
 use std::{
     env, fs,
     path::Path,
@@ -28,6 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Kernels count processor time in these.
 const TICKS_PER_SECOND: f64 = 100.0;
+const SETTLING: Duration = Duration::from_secs(3);
 const MIB: f64 = 1024.0 * 1024.0;
 
 #[derive(Debug, clap::Args)]
@@ -73,16 +76,28 @@ table ip nat {
 END
 ";
 
-/// Answers every connection with a byte, in a few processes.
+/// Answers every connection to any of its ports with a byte, in a few processes.
 const SERVER: &str = "
-import os, socket
-s = socket.create_server(('93.184.216.34', 7000), backlog=4096)
+import os, select, socket
+ready, all = select.epoll(), {}
+for port in range(7000, 7400):
+    s = socket.create_server(('93.184.216.34', port), backlog=4096)
+    s.setblocking(False)
+    all[s.fileno()] = s
 os.fork()
+ready = select.epoll()
+for number in all: ready.register(number, select.EPOLLIN | select.EPOLLEXCLUSIVE)
 while True:
-    c, _ = s.accept()
-    c.send(b'x')
-    c.close()
+    for number, _ in ready.poll():
+        try: c, _ = all[number].accept()
+        except BlockingIOError: continue
+        c.send(b'x')
+        c.close()
 ";
+/// Each measurement has a port of its own: what is left of earlier connections, in the tables of the host's NAT and of the
+/// server, is in nobody's way then.
+const FIRST_PORT: u32 = 7000;
+const N_PORTS: u32 = 400;
 
 /// Connects in a row and prints each time in seconds; refusals count too.
 const CONNECTS: &str = "
@@ -107,7 +122,7 @@ for _ in range(4):
     if os.fork() == 0:
         n = 0
         while time.time() < end:
-            s = socket.create_connection(('93.184.216.34', 7000))
+            s = socket.create_connection(('93.184.216.34', int(sys.argv[2])))
             s.recv(1)
             s.close()
             n += 1
@@ -121,12 +136,14 @@ print(sum(int(os.read(r, 99)) for r in pipes) / float(sys.argv[1]))
 pub(crate) async fn measure(program: &Path, options: &Options) -> Result<Option<Report>> {
     if env::var_os(INSIDE).is_none() {
         ensure!(rustix::process::geteuid().is_root(), "this suite needs root, for the peers");
-        let script = format!("{SETUP}exec \"$@\"");
+        let place = tempfile::tempdir()?;
+        let script = format!("{SETUP}{}exec \"$@\"", secret::SETUP);
         let status = Command::new("unshare")
             .args(["-nmpf", "--mount-proc", "--kill-child", "sh", "-c", &script, "sh"])
             .arg(env::current_exe()?)
             .args(env::args_os().skip(1))
             .env(INSIDE, "1")
+            .envs(secret::variables(place.path()))
             .status()
             .await?;
         ensure!(status.success(), "the bench failed in its namespaces");
@@ -134,6 +151,8 @@ pub(crate) async fn measure(program: &Path, options: &Options) -> Result<Option<
     }
     let _iperf = start("ip", &["netns", "exec", "server", "iperf3", "-s", "-B", "93.184.216.34"])?;
     let _server = start("ip", &["netns", "exec", "server", "python3", "-c", SERVER])?;
+    let place = secret::place().context("no place for certificates")?;
+    let _servers = secret::servers(&place)?;
     let daemon = Daemon::start(program, &[]).await?;
     let measured = compare(&daemon, options).await;
     daemon.stop().await;
@@ -189,20 +208,20 @@ impl Way<'_> {
         Ok((bits / 1e9, (ends / 100.0 * took + carrier) / gigabytes))
     }
 
-    async fn connects(&self, address: &str, count: u32) -> Result<Vec<Duration>> {
-        let count = count.to_string();
-        let told = self.run(&["python3", "-c", CONNECTS, address, "7000", &count]).await?;
+    async fn connects(&self, address: &str, port: u32, count: u32) -> Result<Vec<Duration>> {
+        let (port, count) = (port.to_string(), count.to_string());
+        let told = self.run(&["python3", "-c", CONNECTS, address, &port, &count]).await?;
         told.lines().map(|line| Ok(Duration::try_from_secs_f64(line.parse()?)?)).collect()
     }
 
-    async fn rate(&self) -> Result<f64> {
-        Ok(self.run(&["python3", "-c", RATE, "1.5"]).await?.trim().parse()?)
+    async fn rate(&self, port: u32) -> Result<f64> {
+        Ok(self.run(&["python3", "-c", RATE, "1.5", &port.to_string()]).await?.trim().parse()?)
     }
 
     async fn is_ready(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match self.connects("93.184.216.34", 1).await {
+            match self.connects("93.184.216.34", FIRST_PORT, 1).await {
                 Ok(_) => return Ok(()),
                 Err(error) if Instant::now() > deadline => return Err(error),
                 Err(_) => tokio::time::sleep(LOOK_EVERY).await,
@@ -220,6 +239,7 @@ async fn compare(daemon: &Daemon, options: &Options) -> Result<Report> {
     daemon.exec(&id, &["python3", "-c", CONNECTS, "93.184.216.34", "7000", "1"]).await?;
     let edge = edge().context("no edge runs")?;
     let edge_empty = resident_mib(edge);
+    let own_empty = own_mib(edge);
     let mut ways = vec![
         Way { name: "veth", place: Place::Namespace("veth"), carrier: None, _process: None },
         Way { name: "warren", place: Place::Sandbox(daemon, id), carrier: Some(edge), _process: None },
@@ -242,10 +262,14 @@ async fn compare(daemon: &Daemon, options: &Options) -> Result<Report> {
     ways[0].is_ready().await?;
     streams(&mut report, &ways, options).await?;
     connections(&mut report, &ways, options).await?;
+    secret::measure(&mut report, daemon, options.connects).await?;
     creates(&mut report, daemon, options).await?;
+    kernel_memory(&mut report, daemon, options.runs).await?;
     report.fact("memory of the edge, one sandbox", edge_empty, "MiB");
-    let many = many(daemon, edge, options.sandboxes).await?;
-    report.fact(format!("memory of the edge, {} sandboxes", options.sandboxes), many, "MiB");
+    report.fact("of that its own, the rest pages of the program", own_empty, "MiB");
+    let (resident, own) = many(daemon, edge, options.sandboxes).await?;
+    report.fact(format!("memory of the edge, {} sandboxes", options.sandboxes), resident, "MiB");
+    report.fact("of that its own", own, "MiB");
     Ok(report)
 }
 
@@ -276,12 +300,14 @@ async fn connections(report: &mut Report, ways: &[Way<'_>], options: &Options) -
     let mut times = vec![Vec::new(); ways.len()];
     let mut rates = vec![Vec::new(); ways.len()];
     let mut denied = Vec::new();
+    let mut ports = (FIRST_PORT..FIRST_PORT + N_PORTS).cycle();
+    let mut port = || ports.next().unwrap_or(FIRST_PORT);
     for run in 0..options.runs {
         for ((way, times), rates) in ways.iter().zip(&mut times).zip(&mut rates) {
-            times.extend(way.connects("93.184.216.34", options.connects).await?);
-            rates.push(way.rate().await?);
+            times.extend(way.connects("93.184.216.34", port(), options.connects).await?);
+            rates.push(way.rate(port()).await?);
             if matches!(way.place, Place::Sandbox(..)) {
-                denied.extend(way.connects("10.99.0.1", options.connects).await?);
+                denied.extend(way.connects("10.99.0.1", FIRST_PORT, options.connects).await?);
             }
         }
         progress("connections", run as usize, options.runs as usize);
@@ -311,8 +337,45 @@ async fn creates(report: &mut Report, daemon: &Daemon, options: &Options) -> Res
     Ok(())
 }
 
+/// Sandboxes of one measurement of the kernel's memory.
+const BATCH: u32 = 30;
+
+/// What the kernel needs for the network of an idle sandbox: sandboxes with and without one, in turns. Whatever else the
+/// machine does is in these numbers too.
+async fn kernel_memory(report: &mut Report, daemon: &Daemon, runs: u32) -> Result<()> {
+    let presets = ["none", "public"];
+    let mut needed = [Vec::new(), Vec::new()];
+    for run in 0..runs {
+        for (preset, needed) in presets.iter().zip(&mut needed) {
+            let (before, mut all) = (kernel_kib(), Vec::new());
+            for _ in 0..BATCH {
+                all.push(daemon.create(json!({ "network": { "preset": preset } })).await?);
+            }
+            needed.push((kernel_kib() - before) / f64::from(BATCH));
+            for id in all {
+                daemon.remove(&id).await?;
+            }
+        }
+        progress("kernel memory", run as usize, runs as usize);
+    }
+    let [without, with] = needed.map(median);
+    report.fact("kernel memory of an idle sandbox without a network", without, "KiB");
+    report.fact("of its network", with - without, "KiB");
+    Ok(())
+}
+
+/// What the kernel uses for itself.
+fn kernel_kib() -> f64 {
+    let counted = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    ["Slab:", "Percpu:", "KernelStack:", "PageTables:", "VmallocUsed:"]
+        .iter()
+        .filter_map(|field| crate::daemon::kib_field(&counted, field))
+        .map(|bytes| f64::from(u32::try_from(bytes / 1024).unwrap_or(u32::MAX)))
+        .sum()
+}
+
 /// What the edge needs for many idle sandboxes with a network.
-async fn many(daemon: &Daemon, edge: u32, count: u32) -> Result<f64> {
+async fn many(daemon: &Daemon, edge: u32, count: u32) -> Result<(f64, f64)> {
     let mut all = Vec::new();
     for made in 0..count {
         all.push(daemon.create(json!({ "network": { "preset": "public" } })).await?);
@@ -321,7 +384,9 @@ async fn many(daemon: &Daemon, edge: u32, count: u32) -> Result<f64> {
     // The last one is served once its traffic is decided.
     let last = all.last().context("none was made")?;
     daemon.exec(last, &["python3", "-c", CONNECTS, "93.184.216.34", "7000", "1"]).await?;
-    let needed = resident_mib(edge);
+    // It lets go of what only their beginning needed soon after.
+    tokio::time::sleep(SETTLING).await;
+    let needed = (resident_mib(edge), own_mib(edge));
     for id in all {
         daemon.remove(&id).await?;
     }
@@ -358,8 +423,17 @@ fn processor_seconds(pid: u32) -> f64 {
 }
 
 fn resident_mib(pid: u32) -> f64 {
+    of_status(pid, "VmRSS:")
+}
+
+/// Without the pages of its program.
+fn own_mib(pid: u32) -> f64 {
+    of_status(pid, "RssAnon:")
+}
+
+fn of_status(pid: u32, field: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    crate::daemon::kib_field(&status, "VmRSS:")
+    crate::daemon::kib_field(&status, field)
         .map_or(0.0, |bytes| f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)) / MIB)
 }
 

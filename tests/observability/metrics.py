@@ -1,0 +1,186 @@
+"""Prometheus reads a daemon that worked; the dashboard asks for nothing that is not there, in Grafana's own words."""
+
+import json
+import re
+import subprocess
+import sys
+import urllib.parse
+from pathlib import Path
+
+import grafana_foundation_sdk.cog.plugins as plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from daemon import Daemon, free_port, get, until
+
+DASHBOARD = Path(__file__).parent / "../../docs/grafana/warren.json"
+
+
+def work(daemon):
+    """Some of everything."""
+    daemon.run("create", "--name", "zebra")
+    daemon.run("exec", "zebra", "sh", "-c", "echo hello; echo sorry >&2")
+    daemon.run("exec", "zebra", "false", code=1)
+    daemon.run("code", "--sandbox", "zebra", "python", "-c", "print(6 * 7)")
+    daemon.run("create", "--name", "zebra", code=125)
+    daemon.run("run", "true")
+
+
+def exported(daemon, url, headers=None):
+    status, text, about = get(url, headers)
+    assert status == 200, (status, text)
+    assert about["content-type"].startswith("application/openmetrics-text"), about
+    # A strict reader: it refuses what the format does not allow.
+    families = list(text_string_to_metric_families(text))
+    return text, {sample.name for family in families for sample in family.samples}, families
+
+
+def value(families, name, **labels):
+    found = [
+        sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+    assert found, (name, labels)
+    return sum(found)
+
+
+def check_counts(families):
+    assert value(families, "warren_sandboxes", backend="namespace", state="running") == 1
+    assert value(families, "warren_creates_total", result="ok") == 2
+    assert value(families, "warren_creates_total", result="already_exists") == 1
+    assert value(families, "warren_create_seconds_count") == 2
+    assert value(families, "warren_execs_total", kind="command", result="ok") == 3
+    assert value(families, "warren_execs_total", kind="cell", result="ok") == 1
+    assert value(families, "warren_exec_ends_total", result="failed") == 1
+    assert value(families, "warren_output_bytes_total") >= len("hello\nsorry\n42\n")
+    assert value(families, "warren_events_total", kind="sandbox_created") == 2
+    assert value(families, "process_resident_memory_bytes") > 1 << 20
+    assert value(families, "process_open_fds") > 5
+    assert value(families, "process_cpu_seconds_total") > 0
+
+
+def check_access(daemon, everyone):
+    """The owner, and keys for all namespaces; nobody else."""
+    bearer = lambda key: {"authorization": f"Bearer {key}"}
+    one = daemon.key("--label", "one", "--namespace", "default")
+    assert get(f"{daemon.url}/metrics")[0] == 401
+    assert get(f"{daemon.url}/metrics", bearer(one))[0] == 403
+    _, names, families = exported(daemon, f"{daemon.url}/metrics", bearer(everyone))
+    assert value(families, "warren_refused_calls_total", frontend="rest", reason="unauthenticated") >= 1
+    assert value(families, "warren_refused_calls_total", frontend="rest", reason="denied") >= 1
+    return names
+
+
+def check_bounds(daemon, url, everyone):
+    """Callers cannot make series: not by paths, methods, names, tools or hosts."""
+    bearer = {"authorization": f"Bearer {everyone}", "content-type": "application/json"}
+
+    def ask(n):
+        for method, path in [("GET", f"/no/zebra/{n}"), (f"ODD{n}", "/v1/sandboxes"), ("GET", f"/v1/sandboxes/zebra{n}")]:
+            subprocess.run(["curl", "-s", "-o", "/dev/null", "-X", method, f"{daemon.url}{path}",
+                            "-H", f"authorization: Bearer {everyone}"], check=True)
+
+    ask(0)
+    before = exported(daemon, url)[0].count("\n")
+    for n in range(1, 40):
+        ask(n)
+    after = exported(daemon, url)[0]
+    assert after.count("\n") == before, (before, after)
+    assert "zebra" not in after and "ODD" not in after, after
+
+
+def names_in(query):
+    return set(re.findall(r"\b(?:warren|process)_[a-z0-9_]+", query))
+
+
+def check_dashboard(names, ask):
+    plugins.register_default_plugins()
+    shown = json.loads(DASHBOARD.read_text())
+    back = json.loads(JSONEncoder().encode(Dashboard.from_json(shown)))
+    assert not list(lost(shown, back)), list(lost(shown, back))
+    queries = [target["expr"] for panel in shown["panels"] for target in panel.get("targets", [])]
+    assert len(queries) > 20 and len({panel["id"] for panel in shown["panels"]}) == len(shown["panels"])
+    for query in queries:
+        missing = names_in(query) - names
+        assert not missing, f"{query} asks for {missing}"
+        filled = query.replace("$__rate_interval", "5m").replace("$instance", ".*")
+        answer = ask(filled)
+        assert answer["status"] == "success", (filled, answer)
+    return queries
+
+
+def lost(own, back, path="dashboard"):
+    """What Grafana's types do not know of ours."""
+    if isinstance(own, dict):
+        for key, inner in own.items():
+            if key in back:
+                yield from lost(inner, back[key], f"{path}.{key}")
+            elif inner not in (None, [], {}, False, ""):
+                yield f"{path}.{key}"
+    elif isinstance(own, list):
+        if len(own) != len(back):
+            yield path
+        for n, (one, other) in enumerate(zip(own, back)):
+            yield from lost(one, other, f"{path}[{n}]")
+    elif own != back:
+        yield path
+
+
+def main(program, place):
+    port = free_port()
+    config = f'[metrics]\nlisten = "127.0.0.1:{port}"\n'
+    url = f"http://127.0.0.1:{port}/metrics"
+    with Daemon(program, place, config, ["--log", "info"]) as daemon:
+        work(daemon)
+        text, _, families = exported(daemon, url)
+        check_counts(families)
+        assert get(f"http://127.0.0.1:{port}/v1/sandboxes")[0] == 404, "nothing else is served there"
+        assert get(url, {"host": "evil.example"})[0] == 403, "a page of another name may not read it"
+        everyone = daemon.key("--label", "all", "--all-namespaces")
+        names = check_access(daemon, everyone)
+        check_bounds(daemon, url, everyone)
+        prometheus(place, f"127.0.0.1:{port}", names)
+
+
+def prometheus(place, target, names):
+    web = free_port()
+    config = Path(place) / "prometheus.yml"
+    config.write_text(
+        "scrape_configs:\n- job_name: warren\n  scrape_interval: 1s\n"
+        f"  static_configs:\n  - targets: ['{target}']\n"
+    )
+    server = subprocess.Popen(
+        ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={place}/tsdb",
+         f"--web.listen-address=127.0.0.1:{web}", "--log.level=warn"],
+    )
+    try:
+        def ask(query):
+            # It may not listen yet, or say in plain text that it is not ready.
+            try:
+                status, text, _ = get(f"http://127.0.0.1:{web}/api/v1/query?query={urllib.parse.quote(query)}")
+            except OSError:
+                return {}
+            return {} if status == 503 else json.loads(text)
+
+        def answered(query):
+            found = ask(query).get("data", {}).get("result")
+            return found and float(found[0]["value"][1])
+
+        assert until("Prometheus has scraped", lambda: answered("up")) == 1
+        assert answered('sum(warren_sandboxes{state="running"})') == 1
+        assert answered("sum(warren_creates_total)") == 3
+        half = 'histogram_quantile(0.5, sum by (le) (warren_create_seconds_bucket))'
+        assert 0 < answered(half) < 60
+        metadata = json.loads(get(f"http://127.0.0.1:{web}/api/v1/metadata?metric=warren_creates")[1])
+        assert metadata["data"]["warren_creates"][0]["type"] == "counter", metadata
+        queries = check_dashboard(names, ask)
+        print(f"metrics: Prometheus scraped {len(names)} names; {len(queries)} queries of the dashboard hold")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,61 @@
+// A short walk in Debian's Firefox, driven over WebDriver BiDi.
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { after, test } from "node:test";
+import puppeteer from "puppeteer-core";
+import { withDaemon } from "./fixture.mjs";
+
+const firefox = process.env.FIREFOX ?? "/usr/bin/firefox-esr";
+
+test(
+  "Firefox shows the list, a terminal and the editor",
+  { skip: existsSync(firefox) ? false : "there is no firefox-esr" },
+  async () => {
+    const given = await withDaemon();
+    const { id } = await given.make("lab", { labels: { team: "fox" } });
+    await given.shell("lab", "printf 'x = 1\\n' > note.py");
+    const browser = await puppeteer.launch({
+      browser: "firefox",
+      executablePath: firefox,
+      headless: true,
+      defaultViewport: null,
+      args: ["--width=1280", "--height=800"],
+    });
+    after(() => browser.close());
+    const page = await browser.newPage();
+    const faults = [];
+    page.on("pageerror", (error) => faults.push(String(error)));
+    page.on("console", (message) => {
+      if (/Content-Security-Policy/i.test(message.text())) faults.push(message.text());
+    });
+    // The page's policy forbids what `waitForFunction` is made of.
+    const sees = async (selector, text) => {
+      const look = (where, what) =>
+        [...document.querySelectorAll(where)].some((one) => (one.shadowRoot ?? one).textContent.includes(what));
+      for (let tries = 0; tries < 200; tries += 1) {
+        if (await page.evaluate(look, selector, text)) return;
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+      assert.fail(
+        `Firefox does not show "${text}" in ${selector}: ${await page.evaluate(() => document.body.innerText.slice(0, 500))}`,
+      );
+    };
+    await page.goto(given.daemon.ownersAddress());
+    await sees(".list-row", "lab");
+    await sees(".list-row", "team=fox");
+    await page.goto(`${given.daemon.url}/#/sandboxes/${id}/terminal`);
+    await sees("button", "Open a terminal");
+    await page.evaluate(() =>
+      [...document.querySelectorAll("button")].find((one) => one.textContent.includes("Open a terminal")).click(),
+    );
+    await sees(".xterm-rows", "#");
+    await page.keyboard.type("echo sum $((40+2))");
+    await page.keyboard.press("Enter");
+    await sees(".xterm-rows", "sum 42");
+    await page.goto(`${given.daemon.url}/#/sandboxes/${id}/files?path=/root/note.py`);
+    await sees(".editor-host", "x = 1");
+    await page.goto(`${given.daemon.url}/#/sandboxes/${id}/overview`);
+    await sees(".uplot", "");
+    assert.deepEqual(faults, []);
+  },
+);
