@@ -172,17 +172,18 @@ impl Mcp<'_> {
         Ok(())
     }
 
-    /// The same command by REST on the Unix socket, which is the exec itself, and over MCP.
+    /// The same command by REST on the Unix socket, which is the exec itself, and over MCP. Both look which files it
+    /// changed: after a command that does not, one that does waits for the kernel's clock to move on.
     async fn commands(&mut self) -> Result<()> {
         let name = self.create().await?;
         let mut session = Caller::connect(self.address, Dialect::Session).await?;
         let mut stateless = Caller::connect(self.address, Dialect::Stateless).await?;
         let mut samples = [Samples::default(), Samples::default(), Samples::default()];
         let call = json!({ "name": "sandbox_exec", "arguments": { "name": name, "command": "/bin/true" } });
+        let route = format!("/sandboxes/{name}/execs?wait=true");
+        let tracked = json!({ "command": ["/bin/true"], "trackFiles": true });
         for run in 0..=self.runs * 4 {
-            let start = Instant::now();
-            self.daemon.exec(&name, &["/bin/true"]).await?;
-            let plain = start.elapsed();
+            let (plain, _done) = timed(self.daemon.post(&route, tracked.clone())).await?;
             let (in_session, answer) = timed(session.ask("tools/call", call.clone())).await?;
             expect(&answer, "/result/structuredContent/data/exitCode", &json!(0))?;
             let (without, answer) = timed(stateless.ask("tools/call", call.clone())).await?;
