@@ -43,7 +43,12 @@ impl Client {
 
     /// A client that has said hello.
     fn new(world: &World) -> Self {
-        let mut client = Self::start(world.command(&["mcp"]));
+        Self::of(world.command(&["mcp"]))
+    }
+
+    /// The same, of a command of one's own.
+    fn of(command: Command) -> Self {
+        let mut client = Self::start(command);
         let info = json!({ "name": "e2e", "version": "1" });
         let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
         let greeting = client.ask("initialize", hello);
@@ -287,4 +292,26 @@ fn a_sandbox_that_an_agent_forgets_stops_by_itself() {
     // A person knows what they made.
     world.run(&["create", "--name", "mine"]).expect(0);
     assert!(lifetime("mine")["idleMs"].is_null(), "{}", lifetime("mine"));
+}
+
+#[test]
+fn the_configuration_says_when_forgotten_sandboxes_stop() {
+    let configured = |idle: &str| {
+        let world = World::new();
+        let file = world.files().join("config.toml");
+        std::fs::write(&file, format!("[defaults]\nidle = \"{idle}\"\n")).unwrap();
+        let mut command = world.command(&["mcp"]);
+        command.env("WARREN_CONFIG", file);
+        let mut client = Client::of(command);
+        let made = client.call("sandbox_create", json!({ "name": "dev" })).to_string();
+        let inspected = world.run(&["inspect", "dev"]).expect(0).json();
+        (world, made, inspected["lifetime"]["idleMs"].clone())
+    };
+    let (_never, made, idle) = configured("none");
+    assert!(!made.contains("without use") && idle.is_null(), "{idle}: {made}");
+    let (world, made, idle) = configured("1s");
+    assert!(made.contains("stops after 1 s without use"), "{made}");
+    assert_eq!(idle, 1000);
+    until("it stops by itself", || world.run(&["inspect", "dev"]).expect(0).json()["state"] == "stopped");
+    assert!(world.run(&["inspect", "dev"]).expect(0).json()["reason"].to_string().contains("idle"));
 }

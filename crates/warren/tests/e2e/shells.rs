@@ -97,11 +97,16 @@ fn shells_complete_names_and_paths_inside() {
     world.run(&["create", "--name", "dev"]).expect(0);
     world.run(&["create", "--name", "web"]).expect(0);
     world.run(&["volume", "create", "data"]).expect(0);
+    world.run(&["snapshot", "create", "dev", "--name", "ready"]).expect(0);
     import(&world, "team/app:1");
     world.run(&["exec", "dev", "sh", "-c", "mkdir -p /srv/site && touch /srv/side"]).expect(0);
     assert_eq!(offered(&["exec", "d"]), ["dev"]);
     assert_eq!(offered(&["stop", "dev", "w"]), ["web"]);
     assert_eq!(offered(&["volume", "rm", ""]), ["data"]);
+    assert_eq!(offered(&["run", "-v", "da"]), ["data:"]);
+    for verb in ["restore", "rm", "inspect", "verify", "save"] {
+        assert_eq!(offered(&["snapshot", verb, "re"]), ["ready"], "{verb}");
+    }
     assert_eq!(offered(&["run", "--image", "te"]), ["team/app:1"]);
     assert_eq!(offered(&["cp", "we"]), ["web:"]);
     assert_eq!(offered(&["cp", "dev:/srv/si"]), ["dev:/srv/side", "dev:/srv/site/"]);
