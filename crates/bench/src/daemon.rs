@@ -45,11 +45,20 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `program` and waits until it answers; `arguments` follow `serve`.
+    /// Starts `program` and waits until it answers; `arguments` follow `serve`. No places wait for sandboxes: making them
+    /// would be measured with everything else.
     pub(crate) async fn start(program: &Path, arguments: &[&str]) -> Result<Self> {
+        Self::start_with_pool(program, arguments, 0).await
+    }
+
+    /// So many places wait, from the first sandbox on.
+    pub(crate) async fn start_with_pool(program: &Path, arguments: &[&str], size: usize) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("warren-bench-").tempdir()?;
+        let config = directory.path().join("config.toml");
+        fs::write(&config, format!("[pool]\nsize = {size}\nfrom_rate = 1\n"))?;
         let process = command(program, &directory)
-            .arg("serve")
+            .args(["serve", "--config"])
+            .arg(&config)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

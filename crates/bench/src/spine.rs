@@ -33,6 +33,10 @@ const IDLE_SANDBOXES: usize = 100;
 const KERNEL_FIELDS: [&str; 4] = ["SUnreclaim:", "KernelStack:", "PageTables:", "Percpu:"];
 /// A tmpfs that every Linux has: the floor measures the kernel, not a disk.
 const IN_MEMORY: &str = "/dev/shm";
+/// Places that wait.
+const POOL: usize = 2;
+/// Long enough to make one.
+const REFILL: Duration = Duration::from_millis(60);
 const FILE_PATH: &str = "/root/bench.bin";
 const CHUNK_BYTES: usize = 1024 * 1024;
 
@@ -57,17 +61,29 @@ pub(crate) async fn measure(program: &Path, options: &Options) -> Result<Report>
     let daemon = Daemon::start(program, &[]).await?;
     let mut report = machine();
     report.fact("daemon, start → ready", millis(start.elapsed()), "ms");
-    let mut spine = Spine { runs: options.runs as usize, options, daemon: &daemon, report };
+    let pooled = Daemon::start_with_pool(program, &[], POOL).await?;
+    let mut spine = Spine { runs: options.runs as usize, options, daemon: &daemon, pooled: &pooled, report };
     let measured = spine.measure().await;
     let report = spine.report;
     daemon.stop().await;
+    pooled.stop().await;
     measured.map(|()| report)
+}
+
+/// Makes a sandbox that runs a command; returns its id, and how long that took.
+async fn create_and_echo(daemon: &Daemon) -> Result<(String, Duration)> {
+    let start = Instant::now();
+    let (sandbox, printed) = daemon.run(&["/bin/sh", "-c", "echo ready"]).await?;
+    ensure!(printed == "ready\n", "the first command printed {printed:?}");
+    Ok((sandbox, start.elapsed()))
 }
 
 struct Spine<'a> {
     runs: usize,
     options: &'a Options,
     daemon: &'a Daemon,
+    /// One where places wait.
+    pooled: &'a Daemon,
     report: Report,
 }
 
@@ -95,12 +111,17 @@ impl Spine<'_> {
         let mut ours = Samples::default();
         let mut whole = Samples::default();
         let mut in_two = Samples::default();
+        let mut from_pool = Samples::default();
         let mut others = vec![Samples::default(); peers.len()];
         for run in 0..=self.runs {
             let is_warm_up = run == 0;
             let floor_took = floor.run()?;
             let (created, removed) = self.create_echo_remove().await?;
             let two_took = self.in_two_requests().await?;
+            // What the others left to do, and the place that this one takes.
+            tokio::time::sleep(REFILL).await;
+            let pool_took = create_and_echo(self.pooled).await?;
+            self.pooled.remove(&pool_took.0).await?;
             let mut took = Vec::with_capacity(peers.len());
             for peer in &peers {
                 took.push(peer.run()?);
@@ -110,6 +131,7 @@ impl Spine<'_> {
                 ours.push(created);
                 whole.push(removed);
                 in_two.push(two_took);
+                from_pool.push(pool_took.1);
                 for (samples, took) in others.iter_mut().zip(took) {
                     samples.push(took);
                 }
@@ -121,10 +143,15 @@ impl Spine<'_> {
             ("warren".to_owned(), ours),
             ("warren, with removal".to_owned(), whole),
             ("warren, create and exec as two requests".to_owned(), in_two),
+            ("warren, from a pool".to_owned(), from_pool),
         ];
         who.extend(peers.iter().map(|peer| peer.name.to_owned()).zip(others));
         self.report.compare("create → first output", who);
         Ok(())
+    }
+
+    async fn create_and_echo(&self) -> Result<String> {
+        Ok(create_and_echo(self.daemon).await?.0)
     }
 
     async fn create_echo_remove(&self) -> Result<(Duration, Duration)> {
@@ -133,12 +160,6 @@ impl Spine<'_> {
         let created = start.elapsed();
         self.daemon.remove(&sandbox).await?;
         Ok((created, start.elapsed()))
-    }
-
-    async fn create_and_echo(&self) -> Result<String> {
-        let (sandbox, printed) = self.daemon.run(&["/bin/sh", "-c", "echo ready"]).await?;
-        ensure!(printed == "ready\n", "the first command printed {printed:?}");
-        Ok(sandbox)
     }
 
     async fn in_two_requests(&self) -> Result<Duration> {

@@ -324,6 +324,10 @@ async fn attempt(
     base.base.secrets = secrets::resolve(core, spec, &pending.secrets).await?;
     let mut record = new_record(core, who, spec, &base.base)?;
     record.replaces = replaces.cloned();
+    if let Some(id) = core.backends.of(&record.plan).ok().and_then(|backend| backend.prepared(&record.plan)) {
+        record.plan.id = id.clone();
+        record.id = id;
+    }
     // Before the record: a port that is taken makes no sandbox, and one that was any gets its number.
     let bound = ports::bind_all(core, who, &spec.ports)?;
     record.ports = bound.iter().map(|(exposed, _)| exposed.clone()).collect();

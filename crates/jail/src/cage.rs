@@ -433,6 +433,9 @@ pub enum Step {
     Hostname {
         name: String,
     },
+    /// Leaves a process behind that waits for a [`crate::Naming`], sets the name, and ends. Only after
+    /// [`Step::AwaitHandoff`].
+    AwaitName,
     /// Makes `root` the root and detaches everything outside it.
     Pivot {
         root: StagePath,
@@ -483,6 +486,7 @@ impl Step {
             Self::Loopback => "loopback",
             Self::Network(_) => "network",
             Self::Hostname { .. } => "hostname",
+            Self::AwaitName => "await name",
             Self::Pivot { .. } => "pivot",
             Self::CloseDescriptors => "close descriptors",
             Self::Capabilities { .. } => "capabilities",

@@ -20,7 +20,7 @@ use crate::{
     devices, handed,
     mount_target::{self, Crossing},
     mounts, network,
-    packet::{self, Failure, HandingOver, Reply},
+    packet::{self, Failure, HandingOver, Naming, Reply},
     privileges,
     seccomp::{Filter, SocketGate},
     sys,
@@ -163,6 +163,7 @@ impl Child<'_> {
             Step::AwaitIds => self.await_ids(),
             Step::FindPid => self.find_pid(),
             Step::AwaitHandoff => self.await_handoff(),
+            Step::AwaitName => self.leave_namer(),
             Step::Attach { layer, at } => mounts::attach(self.take_layer(*layer)?.as_fd(), &at.resolve()?),
             Step::Root { at } => {
                 self.held.push((MountName::Root, mounts::open(&at.resolve()?)?));
@@ -342,6 +343,28 @@ impl Child<'_> {
         Ok(())
     }
 
+    /// The process that stays behind is the last one here with the right to set the name. It does nothing else, and
+    /// has ended, or does nothing but end, before a program of the workload starts; none can look into it.
+    fn leave_namer(&mut self) -> io::Result<()> {
+        if sys::fork()?.is_some() {
+            return Ok(());
+        }
+        let Some(reply) = self.reply.take() else { sys::exit_now(1) };
+        let only = reply.as_raw_fd() as u32;
+        // The values that own these descriptors are never dropped: this process ends here.
+        let below = if only > 3 { sys::close_range(3, only - 1) } else { Ok(()) };
+        let closed = below.and_then(|()| sys::close_range(only + 1, u32::MAX));
+        let not_dumpable = rustix::process::DumpableBehavior::NotDumpable;
+        let closed = closed.and_then(|()| Ok(rustix::process::set_dumpable_behavior(not_dumpable)?));
+        let answer = match closed.and_then(|()| take_name(&reply)) {
+            Ok(()) => Reply::Done,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => sys::exit_now(0),
+            Err(error) => Reply::Failed(Failure::new(Step::AwaitName.name(), &error)),
+        };
+        drop(packet::send(reply.as_fd(), &answer, &[]));
+        sys::exit_now(0)
+    }
+
     fn close_descriptors(&mut self) -> io::Result<()> {
         self.from_spawner = None;
         self.layers.clear();
@@ -390,6 +413,18 @@ impl Child<'_> {
     }
 }
 
+/// Waits for the sandbox's name, and sets it.
+fn take_name(reply: &OwnedFd) -> io::Result<()> {
+    let (Naming { hostname, files }, _none) = packet::receive(reply.as_fd(), RecvFlags::empty())?;
+    rustix::system::sethostname(hostname.as_bytes())?;
+    for (path, text) in files {
+        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&path, flags, rustix::fs::Mode::empty())?;
+        fs::File::from(file).write_all(text.as_bytes())?;
+    }
+    Ok(())
+}
+
 /// Pid and start time from a line of `/proc/<pid>/stat`. The name in it may contain anything, parentheses too.
 pub fn parse_stat(stat: &str) -> Option<(i32, u64)> {
     let pid = stat.split(' ').next()?.parse().ok()?;
@@ -436,6 +471,7 @@ fn run_plain(step: &Step) -> io::Result<()> {
         Step::AwaitIds
         | Step::FindPid
         | Step::AwaitHandoff
+        | Step::AwaitName
         | Step::Attach { .. }
         | Step::Root { .. }
         | Step::Mount { .. }

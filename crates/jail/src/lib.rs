@@ -48,7 +48,7 @@ pub use network::{
     NamedPorts, NetworkEnd, NetworkMeans,
     later::{make_network_later, run_network_role},
 };
-pub use packet::{Failure, Reply, ReplySocket, Request, Unlinked};
+pub use packet::{Failure, Naming, Reply, ReplySocket, Request, Unlinked};
 pub use privileges::WORKLOAD_CAPABILITIES;
 pub use program_pages::let_go_of_program;
 pub use seccomp::{FILTER_NAME, SocketGate, install_filter, max_netlink_sockets};

@@ -116,6 +116,14 @@ pub(crate) struct HandingOver {
     pub(crate) has_memory: bool,
 }
 
+/// What a cage that was made before its sandbox was asked for learns at last: [`Step::AwaitName`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Naming {
+    pub hostname: String,
+    /// Existing files inside, and what they are to contain.
+    pub files: Vec<(String, String)>,
+}
+
 /// The daemon's end of one request. Readable when the answer is there; non-blocking.
 #[derive(Debug)]
 pub struct ReplySocket(OwnedFd);
@@ -144,6 +152,11 @@ impl ReplySocket {
         all.extend(cgroup.oom_counter.iter().chain(&cgroup.memory).chain(&cgroup.enter).map(AsFd::as_fd));
         let (has_oom_counter, has_memory) = (cgroup.oom_counter.is_some(), cgroup.memory.is_some());
         send(self.0.as_fd(), &HandingOver { has_oom_counter, has_memory }, &all)
+    }
+
+    /// Names the sandbox of a cage that waits. Answered by `Done`.
+    pub fn name(&self, naming: &Naming) -> io::Result<()> {
+        send(self.0.as_fd(), naming, &[])
     }
 
     /// Takes the answer if it has arrived: `WouldBlock` if not yet, `UnexpectedEof` if the answering process died.

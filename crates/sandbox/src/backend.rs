@@ -201,6 +201,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Reports what works here and now, by trying it.
     async fn probe(&self) -> Result<Capabilities, BackendError>;
 
+    /// The id of a place that was made beforehand and fits this plan of a new sandbox, if there is one. The same
+    /// plan with this id takes it; if it is not given to [`Backend::create`] within seconds, the place is removed.
+    fn prepared(&self, _plan: &SandboxPlan) -> Option<SandboxId> {
+        None
+    }
+
     /// Builds the instance described by `plan` and starts the guest in it. Files from an earlier run of the same
     /// sandbox are reused, so this is `start` too.
     ///

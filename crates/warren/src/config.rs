@@ -8,6 +8,7 @@ mod images;
 mod mcp_sandbox;
 mod metrics;
 mod network;
+mod pool;
 mod ports;
 mod snapshots;
 mod ssh;
@@ -20,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ::backends::namespace::PoolConfig;
 use clap::ValueEnum as _;
 use gateway::Url;
 use rustix::fs::{Mode, OFlags};
@@ -76,6 +78,8 @@ const KEYS: &[&str] = &[
     "network.ceiling",
     "network.ceiling_rules",
     "network.proxy",
+    "pool.size",
+    "pool.from_rate",
     "ports.domain",
     "ports.publish_on",
     "ssh.listen",
@@ -119,6 +123,7 @@ pub(crate) struct Config {
     pub(crate) volumes: VolumesConfig,
     pub(crate) backends: BackendsConfig,
     pub(crate) network: NetworkConfig,
+    pub(crate) pool: PoolConfig,
     pub(crate) ports: PortsConfig,
     pub(crate) ssh: SshConfig,
     pub(crate) defaults: DefaultsConfig,
@@ -291,6 +296,11 @@ impl Config {
             }
             _ if key.starts_with("ssh.") && KEYS.contains(&key) => {
                 if let Err(wanted) = self.ssh.set(key, value) {
+                    return wrong(wanted);
+                }
+            }
+            "pool.size" | "pool.from_rate" => {
+                if let Err(wanted) = pool::set(&mut self.pool, key, value) {
                     return wrong(wanted);
                 }
             }

@@ -50,7 +50,7 @@ const MAX_TERMINALS: u32 = 256;
 const HIDDEN: [&str; 2] = ["usr/etc/npmrc", "usr/local/etc/npmrc"];
 
 /// The facts of this host and this daemon.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ground {
     /// Directory of all sandboxes' files.
     pub(crate) sandboxes: PathBuf,
@@ -233,6 +233,13 @@ pub(crate) fn sealed() -> [Step; 6] {
         Step::NoNewPrivileges,
         Step::Seccomp { filter: jail::FILTER_NAME.to_owned() },
     ]
+}
+
+/// Makes it a cage that waits for the sandbox's name.
+pub(crate) fn await_name(cage: &mut Cage) {
+    if let Some(handoff) = cage.steps.iter().position(|step| matches!(step, Step::AwaitHandoff)) {
+        cage.steps.insert(handoff + 1, Step::AwaitName);
+    }
 }
 
 pub(crate) fn id_map(ids: Ids, first_id: Option<u32>) -> IdMap {

@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use jail::{Cage, Reply, Request, Step, cgroup::CgroupLimits};
+use jail::{Cage, NetworkEnd, Reply, Request, Step, cgroup::CgroupLimits};
 use sandbox::{BackendError, Isolation, LimitsPlan, Next, RootfsPlan, SandboxId, SandboxPlan};
-use tokio::sync::OwnedMutexGuard;
+use tokio::{net::UnixStream, sync::OwnedMutexGuard};
 use tracing::Instrument as _;
 
 use super::{
@@ -25,8 +25,8 @@ use super::{
     ids::IdLease,
     instance::{self, NamespaceInstance},
     mounts,
-    names::{PlaceNames, own_directories, own_files},
-    network, orphans, receive,
+    names::{FileNames, PlaceNames, own_directories, own_files},
+    network, orphans, pool, receive,
     record::Record,
     socket,
     statement::DiskHold,
@@ -77,6 +77,15 @@ pub(crate) async fn create(
     plan: &SandboxPlan,
 ) -> Result<(NamespaceInstance, CreateCosts), BackendError> {
     let began = Instant::now();
+    let _busy = host.pool.busy();
+    if let Some(offer) = host.pool.take(&plan.id) {
+        match pool::use_place(host, offer, plan, began).await {
+            Ok(made) => return Ok(made),
+            Err(error) => {
+                tracing::warn!(sandbox = %plan.id, %error, "a place that waited cannot be used; another is made");
+            }
+        }
+    }
     let earlier = async {
         instance::wait_for_cleaning(host, &plan.id).await;
         host.turn(&plan.id).await
@@ -92,8 +101,9 @@ pub(crate) async fn create(
     let (worker, mut plan) = (Arc::clone(host), plan.clone());
     plan.mounts = host.located(&plan.mounts);
     let quotas = accounting::quotas(&plan.mounts);
+    let half_made = HalfMade::new(Arc::clone(host), plan.id.clone(), turn);
     let preparing = tracing::info_span!(target: "trace", "prepare cage");
-    let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan, turn))
+    let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan, half_made, For::Sandbox))
         .instrument(preparing)
         .await
         .map_err(error::from_join)??;
@@ -120,6 +130,45 @@ pub(crate) async fn conclude(
     begun: Begun,
     quotas: Vec<Quota>,
 ) -> Result<(NamespaceInstance, CreateCosts), BackendError> {
+    let (standing, costs) = stand(began, begun).await?;
+    Ok((standing.into_instance(host, quotas).await?, costs))
+}
+
+/// A place with its guest, which nobody watches yet.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    pub(crate) half_made: HalfMade,
+    pub(crate) isolation: Isolation,
+    /// Of the guest.
+    pidfd: OwnedFd,
+    /// To the guest, if one is open already.
+    pub(crate) stream: Option<UnixStream>,
+}
+
+impl Standing {
+    /// A failure is undone.
+    pub(crate) async fn into_instance(
+        self,
+        host: &Arc<Host>,
+        quotas: Vec<Quota>,
+    ) -> Result<NamespaceInstance, BackendError> {
+        let Self { half_made, isolation, pidfd, stream } = self;
+        match NamespaceInstance::new(Arc::clone(host), half_made.id.clone(), isolation, pidfd, quotas) {
+            Ok(mut instance) => {
+                instance.give(half_made.keep());
+                instance.begin_with(stream);
+                Ok(instance)
+            }
+            Err(error) => {
+                half_made.undo().await;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Waits until the cage is complete and the guest has taken over. A failure is undone.
+pub(crate) async fn stand(began: Instant, begun: Begun) -> Result<(Standing, CreateCosts), BackendError> {
     let begin = began.elapsed();
     let Begun { mut half_made, isolation, steps } = begun;
     let id = half_made.id.clone();
@@ -148,16 +197,15 @@ pub(crate) async fn conclude(
     tracing::debug!(sandbox = %id, ?costs, "cage stands");
     half_made.guest =
         Some(pidfd.try_clone().map_err(|error| error::from_io("could not hold the guest", error))?);
-    match NamespaceInstance::new(Arc::clone(host), id, isolation, pidfd, quotas) {
-        Ok(mut instance) => {
-            instance.give(half_made.keep());
-            Ok((instance, costs))
-        }
-        Err(error) => {
-            half_made.undo().await;
-            Err(error)
-        }
-    }
+    Ok((Standing { half_made, isolation, pidfd, stream: None }, costs))
+}
+
+/// What a place is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    Sandbox,
+    /// A sandbox that nobody has asked for yet: its files are elsewhere, and its name comes later.
+    Pool,
 }
 
 pub(crate) struct Begun {
@@ -168,15 +216,22 @@ pub(crate) struct Begun {
 }
 
 /// Everything up to the request to the spawner, on a thread that may block.
-fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Result<Begun, BackendError> {
+pub(crate) fn begin(
+    host: &Arc<Host>,
+    plan: &SandboxPlan,
+    mut half_made: HalfMade,
+    purpose: For,
+) -> Result<Begun, BackendError> {
     let beneath = host.beneath(plan)?;
     check_rootfs(host, plan, &beneath)?;
-    let ground = match plan.rootfs {
+    let mut ground = match plan.rootfs {
         RootfsPlan::Host => host.ground()?,
         RootfsPlan::Image | RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => host.ground_of_others(),
     };
     mounts::check(&plan.mounts, &ground, &host.disk_tools)?;
-    let mut half_made = HalfMade::new(Arc::clone(host), plan.id.clone(), turn);
+    if purpose == For::Pool {
+        ground.sandboxes = host.directories.waiting();
+    }
 
     let disk = decide_disk(host, plan);
     if disk == DiskHold::FileSystem && host.ground.ids != Ids::OwnRange {
@@ -185,18 +240,33 @@ fn begin(host: &Arc<Host>, plan: &SandboxPlan, turn: OwnedMutexGuard<()>) -> Res
         return Err(BackendError::Unsupported { what, next: None });
     }
     let network = network::end_of(plan, &host.means.network)?;
-    let in_words = network::statement(&plan.network, network.as_ref());
-    let mut isolation = host.means.isolation(&plan.limits, &disk, in_words);
-    isolation.warnings.extend(network::warning(network.as_ref()));
+    let isolation = isolation(host, plan, &disk, network.as_ref());
     let first_id = half_made.take_range(host)?;
     let what = || format!("could not make the files of sandbox {}", plan.id);
-    half_made.make_files(host, plan, &disk).map_err(|error| error::from_io(what(), error))?;
+    let directory = ground.sandboxes.join(plan.id.as_str());
+    half_made.make_files(host, plan, &disk, directory).map_err(|error| error::from_io(what(), error))?;
     let holds = host.means.holds(&plan.limits);
     let has_image = disk == DiskHold::FileSystem;
     let (affinity, rlimits) = (holds.affinity, holds.rlimits);
     let decided = Decided { first_id, has_image, beneath, affinity, rlimits, network };
-    let cage = cage::build(plan, &ground, &decided);
+    let mut cage = cage::build(plan, &ground, &decided);
+    if purpose == For::Pool {
+        cage::await_name(&mut cage);
+    }
     send(host, half_made, cage, isolation, &plan.limits, ground.skeleton.name())
+}
+
+/// The isolation that a sandbox gets.
+pub(crate) fn isolation(
+    host: &Host,
+    plan: &SandboxPlan,
+    disk: &DiskHold,
+    network: Option<&NetworkEnd>,
+) -> Isolation {
+    let in_words = network::statement(&plan.network, network);
+    let mut isolation = host.means.isolation(&plan.limits, disk, in_words);
+    isolation.warnings.extend(network::warning(network));
+    isolation
 }
 
 /// Makes the spawner build the cage, and gives it the guest's descriptors.
@@ -323,6 +393,7 @@ fn new_file(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Undoes everything if it is dropped before [`HalfMade::keep`].
+#[derive(Debug)]
 pub(crate) struct HalfMade {
     host: Option<Arc<Host>>,
     id: SandboxId,
@@ -397,8 +468,44 @@ impl HalfMade {
         Some((host, taken))
     }
 
+    /// Nothing is undone when this is dropped, until [`HalfMade::watch_again`].
+    pub(crate) fn let_be(&mut self) {
+        self.host = None;
+    }
+
+    pub(crate) fn watch_again(&mut self, host: &Arc<Host>) {
+        self.host = Some(Arc::clone(host));
+    }
+
+    pub(crate) fn reply(&self) -> Option<Arc<jail::ReplySocket>> {
+        self.reply.clone()
+    }
+
+    /// Moves its files, which nobody but the guest knows, to where those of a sandbox are.
+    pub(crate) fn move_files(&mut self, host: &Host) -> io::Result<()> {
+        let (from, to) =
+            (host.directories.waiting().join(self.id.as_str()), host.directories.sandbox(&self.id));
+        let own = FileNames::of(&to).own;
+        match fs::rename(FileNames::of(&from).own, &own) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&to)?;
+                fs::rename(FileNames::of(&from).own, &own)?;
+            }
+            moved => moved?,
+        }
+        self.made_files = Some(own);
+        fs::remove_dir(from)
+    }
+
+    /// Ends the guest, without waiting for it or anything else: the next daemon clears away what is left.
+    pub(crate) fn kill(&self) {
+        if let Some(guest) = &self.guest {
+            let _dead = rustix::process::pidfd_send_signal(guest, rustix::process::Signal::KILL);
+        }
+    }
+
     /// Undoes everything and waits for that, for a while; a child that does not end is left to the background.
-    async fn undo(mut self) {
+    pub(crate) async fn undo(mut self) {
         if let Some((host, taken)) = self.take() {
             drop(tokio::time::timeout(END_TIME, tokio::spawn(taken.take_back(host))).await);
         }
@@ -431,8 +538,14 @@ impl HalfMade {
         }
     }
 
-    fn make_files(&mut self, host: &Host, plan: &SandboxPlan, disk: &DiskHold) -> io::Result<()> {
-        let (files, directory) = (host.files(&plan.id), host.directories.sandbox(&plan.id));
+    fn make_files(
+        &mut self,
+        host: &Host,
+        plan: &SandboxPlan,
+        disk: &DiskHold,
+        directory: PathBuf,
+    ) -> io::Result<()> {
+        let files = FileNames::of(&directory);
         if let (DiskHold::FileSystem, Ok(mkfs)) = (disk, &host.disk_tools) {
             if files.image.exists() {
                 return disk::await_free(&files.image);

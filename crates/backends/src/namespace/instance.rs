@@ -15,7 +15,7 @@ use sandbox::{
     BackendError, Enforcement, GuestStream, Instance, Isolation, LimitKind, LimitsPlan, NetworkHeld,
     NetworkHosts, NetworkPlan, NetworkTraffic, Next, SandboxId, SandboxPlan, Usage,
 };
-use tokio::{io::unix::AsyncFd, task::AbortHandle};
+use tokio::{io::unix::AsyncFd, net::UnixStream, task::AbortHandle};
 
 use super::{
     Host,
@@ -43,6 +43,8 @@ pub(crate) struct NamespaceInstance {
     widened: OnceLock<Isolation>,
     /// Of the guest, process 1 inside: readable once every process of the sandbox is dead.
     pidfd: AsyncFd<OwnedFd>,
+    /// For whoever connects first.
+    first_stream: Mutex<Option<UnixStream>>,
     /// Released when nothing of the sandbox is alive any more.
     lease: Mutex<Option<IdLease>>,
     /// One for each limit that is enforced by measuring.
@@ -75,6 +77,7 @@ impl NamespaceInstance {
             isolation,
             widened: OnceLock::new(),
             pidfd,
+            first_stream: Mutex::default(),
             lease: Mutex::default(),
             disk_watches,
         })
@@ -83,6 +86,11 @@ impl NamespaceInstance {
     /// Assigns the range of ids that it runs with.
     pub(crate) fn give(&mut self, lease: Option<IdLease>) {
         self.lease = Mutex::new(lease);
+    }
+
+    /// Uses this stream for the first connection.
+    pub(crate) fn begin_with(&mut self, stream: Option<UnixStream>) {
+        self.first_stream = Mutex::new(stream);
     }
 
     async fn freeze(&self, frozen: bool) -> Result<(), BackendError> {
@@ -227,7 +235,11 @@ impl Instance for NamespaceInstance {
     }
 
     async fn connect(&self) -> Result<GuestStream, BackendError> {
-        connect(&self.host, &self.id).await
+        let first = self.first_stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match first {
+            Some(stream) => Ok(Box::new(stream)),
+            None => connect(&self.host, &self.id).await,
+        }
     }
 
     async fn stop(&self) -> Result<(), BackendError> {

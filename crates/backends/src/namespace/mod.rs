@@ -14,6 +14,7 @@ mod mounts;
 pub(crate) mod names;
 mod network;
 mod orphans;
+mod pool;
 mod pulse;
 pub(crate) mod record;
 mod remains;
@@ -54,6 +55,7 @@ use edge_keeper::Edge;
 pub use edge_keeper::{EdgeStarter, HostProxy};
 pub use names::Directories;
 use names::FileNames;
+pub use pool::PoolConfig;
 use pulse::Pulse;
 use skeleton::Skeleton;
 use spawner::{Keeper, Preparation, Starter};
@@ -92,6 +94,8 @@ pub(crate) struct Host {
     cleaning: Mutex<HashMap<SandboxId, tokio::task::JoinHandle<()>>>,
     /// Serves their networks, if somebody can start it.
     edge: OnceLock<Edge>,
+    /// Places that wait for their sandboxes.
+    pool: pool::Pool,
     /// Sandboxes that are being made, or unmade after a cancel: one at a time for each id.
     making: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -118,6 +122,18 @@ impl NamespaceBackend {
     pub fn with_edge(self, starter: EdgeStarter, proxy: Option<HostProxy>) -> Self {
         self.0.edge.get_or_init(|| Edge::new(starter, proxy));
         self
+    }
+
+    /// Makes some places beforehand where sandboxes are made often. Without it, none.
+    #[must_use]
+    pub fn with_pool(self, config: PoolConfig) -> Self {
+        self.0.pool.configure(config);
+        self
+    }
+
+    /// Takes back all places that wait, and makes no more.
+    pub async fn close_pool(&self) {
+        pool::close(&self.0).await;
     }
 
     /// The sockets by which a sandbox's network is served; each call returns copies of the same ones. `None`: it has no
@@ -149,16 +165,22 @@ impl NamespaceBackend {
 
 impl Host {
     fn prepare(directories: Directories, open_files: Option<u64>) -> Result<Self, BackendError> {
-        for directory in
-            [&directories.run, &directories.sandboxes(), &directories.layers(), &directories.snapshots()]
-        {
+        for directory in [
+            &directories.run,
+            &directories.sandboxes(),
+            &directories.waiting(),
+            &directories.layers(),
+            &directories.snapshots(),
+        ] {
             make_private(directory)
                 .map_err(|error| error::from_io(format!("could not make {}", directory.display()), error))?;
         }
         let starter = Starter { lock: directories.spawner_lock(), open_files };
         // It starts while we look around.
         let spawner = starter.start()?;
-        for directory in [&directories.run, &directories.sandboxes(), &directories.snapshots()] {
+        for directory in
+            [&directories.run, &directories.sandboxes(), &directories.waiting(), &directories.snapshots()]
+        {
             spread(directory);
         }
         let cgroups = Cgroups::detect(&directories.cgroup_parent());
@@ -236,6 +258,7 @@ impl Host {
             inherited_guests,
             cleaning: Mutex::default(),
             edge: OnceLock::new(),
+            pool: pool::Pool::default(),
             making: Mutex::default(),
         };
         host.inherit_ranges();
@@ -477,6 +500,10 @@ impl Backend for NamespaceBackend {
         }
         missing.extend(network::what_is_missing(&self.0.means.network));
         Ok(Capabilities { backend: BackendKind::Namespace, has, missing })
+    }
+
+    fn prepared(&self, plan: &SandboxPlan) -> Option<SandboxId> {
+        pool::offer(&self.0, plan)
     }
 
     async fn create(&self, plan: &SandboxPlan) -> Result<Box<dyn Instance>, BackendError> {

@@ -36,6 +36,11 @@ impl Directories {
         self.sandboxes().join(id.as_str())
     }
 
+    /// Files of places that wait for their sandboxes.
+    pub(crate) fn waiting(&self) -> PathBuf {
+        self.home.join("waiting")
+    }
+
     pub(crate) fn volumes(&self) -> PathBuf {
         self.home.join("volumes")
     }
@@ -140,13 +145,19 @@ pub(crate) fn resolv_conf() -> String {
     format!("nameserver {NAMESERVER}\n")
 }
 
-/// A new sandbox's own files: its name, so that programs that look themselves up find something.
+/// A new sandbox's own files.
 pub(crate) fn own_files(hostname: &str) -> Vec<(String, String)> {
+    let mut files = files_with_the_name(hostname);
+    files.push(("root/upper/etc/resolv.conf".to_owned(), resolv_conf()));
+    files
+}
+
+/// Those with its name, so that programs that look themselves up find something.
+pub(crate) fn files_with_the_name(hostname: &str) -> Vec<(String, String)> {
     let hosts = format!("127.0.0.1\tlocalhost {hostname}\n::1\tlocalhost ip6-localhost ip6-loopback\n");
     vec![
         ("root/upper/etc/hostname".to_owned(), format!("{hostname}\n")),
         ("root/upper/etc/hosts".to_owned(), hosts),
-        ("root/upper/etc/resolv.conf".to_owned(), resolv_conf()),
     ]
 }
 

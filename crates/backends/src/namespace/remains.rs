@@ -20,6 +20,8 @@ const KEPT_SKELETONS: usize = 4;
 pub(crate) fn find(directories: &Directories) -> Vec<PathBuf> {
     let (sandboxes, layers) = (directories.sandboxes(), directories.layers());
     let mut found = named(&sandboxes, ".deep-");
+    // Their sandboxes never came.
+    found.extend(named(&directories.waiting(), ""));
     for prefix in [".deep-", ".making-"] {
         found.extend(named(&directories.volumes(), prefix));
     }

@@ -60,8 +60,10 @@ pub(crate) async fn sweep(
     let in_cgroups = host.means.cgroups.ids().into_iter().filter_map(|name| name.parse().ok());
     let in_kernel: BTreeSet<SandboxId> = in_cgroups.chain(guests.keys().cloned()).collect();
     let in_run = ids_in(&host.directories.run).into_iter().filter(|id| is_ours(host, id, &in_kernel));
-    let leftovers: BTreeSet<SandboxId> =
-        in_run.chain(in_kernel.iter().cloned()).filter(|id| !alive.contains(id)).collect();
+    let leftovers: BTreeSet<SandboxId> = in_run
+        .chain(in_kernel.iter().cloned())
+        .filter(|id| !alive.contains(id) && !host.pool.knows(id))
+        .collect();
     let (mut removed, mut stubborn) = (BTreeSet::new(), BTreeSet::new());
     let mut under_way = JoinSet::new();
     for id in leftovers {

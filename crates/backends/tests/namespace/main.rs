@@ -22,6 +22,7 @@ mod life;
 mod limits;
 mod mounts;
 mod network;
+mod pool;
 mod trees;
 mod world;
 
@@ -36,7 +37,7 @@ use std::{
 };
 
 use arguments::Arguments;
-use backends::namespace::{Directories, NamespaceBackend};
+use backends::namespace::{Directories, NamespaceBackend, PoolConfig};
 use world::World;
 
 type Story = (&'static str, fn(Arc<World>) -> Pin<Box<dyn Future<Output = ()> + Send>>);
@@ -128,6 +129,33 @@ const STORIES: &[Story] = stories![
     trees::an_archive_that_is_no_tree_of_a_sandbox_is_refused,
 ];
 
+/// Stories of places that are made before their sandboxes are asked for.
+const POOL_STORIES: &[Story] = stories![
+    pool::a_place_becomes_the_sandbox_that_asks,
+    pool::a_place_is_for_sandboxes_of_its_shape,
+    pool::a_place_that_cannot_be_used_is_replaced,
+    pool::a_pool_that_is_closed_leaves_nothing,
+    life::a_sandbox_is_made_runs_a_command_and_goes,
+    life::a_stopped_sandbox_keeps_its_files,
+    life::nothing_is_left_on_the_host,
+    life::a_new_daemon_finds_what_lives_and_sweeps_the_rest,
+    escape::capabilities_are_few_and_cannot_grow,
+    escape::dangerous_calls_are_refused,
+    escape::the_kernels_files_are_masked_or_read_only,
+    escape::device_nodes_are_nobody_elses_where_they_can_be_made,
+    escape::the_hosts_files_are_not_there,
+    escape::only_loopback_and_only_its_own_processes,
+    escape::the_guest_cannot_be_looked_into_or_killed,
+    escape::root_inside_is_nobody_outside,
+    escape::usr_is_writable_inside_and_untouched_outside,
+    limits::usage_is_told,
+    limits::the_statement_matches_the_host,
+    trees::changes_are_told,
+];
+
+/// The group of the stories above.
+const POOL: &str = "pool";
+
 /// A user, and how the host is for them.
 struct Setting {
     name: &'static str,
@@ -173,11 +201,14 @@ fn main() -> ExitCode {
     let here = std::env::var(WHO).unwrap_or_else(|_unset| "here".to_owned());
     let is_first = rustix::process::geteuid().is_root() && std::env::var_os(WHO).is_none();
     let others = if is_first { OTHER_SETTINGS } else { &[] };
-    let mut groups = vec![here.clone()];
+    let mut groups = vec![here.clone(), POOL.to_owned()];
     groups.extend(others.iter().map(|setting| setting.name.to_owned()));
     let Some(arguments) = Arguments::read(&groups) else { return ExitCode::SUCCESS };
 
-    let mut is_ok = !arguments.wants_group(&here) || run_here(&here, &arguments);
+    let mut is_ok = !arguments.wants_group(&here) || run_here(&here, STORIES, &arguments);
+    // Without root, ids and files are other ones; one such user is enough.
+    let is_other = here == "subordinate_ids" && arguments.wants_group(&here);
+    is_ok &= !(is_other || arguments.wants_group(POOL)) || run_here(POOL, POOL_STORIES, &arguments);
     for setting in others.iter().filter(|setting| arguments.wants_group(setting.name)) {
         is_ok &= setting.run(&arguments);
     }
@@ -185,14 +216,18 @@ fn main() -> ExitCode {
 }
 
 /// Runs the stories in this process; returns whether all went well.
-fn run_here(who: &str, arguments: &Arguments) -> bool {
+fn run_here(who: &str, stories: &[Story], arguments: &Arguments) -> bool {
     let place = tempfile::Builder::new().prefix("warren-test-").tempdir().unwrap();
     let directories = Directories { home: place.path().join("home"), run: place.path().join("run") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let backend = runtime.block_on(NamespaceBackend::new(directories.clone(), None)).unwrap();
-    let world = Arc::new(World { backend, directories });
+    let mut backend = runtime.block_on(NamespaceBackend::new(directories.clone(), None)).unwrap();
+    let has_pool = who == POOL;
+    if has_pool {
+        backend = backend.with_pool(PoolConfig { size: 2, from_rate: 1 });
+    }
+    let world = Arc::new(World { backend, directories, has_pool });
     let mut n_failed = 0;
-    for (name, story) in STORIES.iter().filter(|(name, _)| arguments.wants_story(name)) {
+    for (name, story) in stories.iter().filter(|(name, _)| arguments.wants_story(name)) {
         let began = Instant::now();
         let told = std::panic::catch_unwind(AssertUnwindSafe(|| {
             runtime.block_on(async { tokio::spawn(story(Arc::clone(&world))).await })

@@ -14,7 +14,12 @@ pub(crate) use crate::client::*;
 pub(crate) struct World {
     pub(crate) backend: NamespaceBackend,
     pub(crate) directories: Directories,
+    /// Its sandboxes take places that were made before they were asked for.
+    pub(crate) has_pool: bool,
 }
+
+/// How often a place that waits is looked for.
+const LOOKS: u32 = 2000;
 
 pub(crate) fn fresh_snapshot() -> SnapshotId {
     SnapshotId::from_random(random())
@@ -39,8 +44,25 @@ impl World {
         .unwrap()
     }
 
+    /// The plan of a plain sandbox, which takes a place from the pool where there is one.
     pub(crate) fn plan(&self) -> SandboxPlan {
-        self.plan_with(&SandboxSpec::default())
+        let plan = self.plan_with(&SandboxSpec::default());
+        if !self.has_pool {
+            return plan;
+        }
+        let found = self.with_place(plan);
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(found))
+    }
+
+    /// The same plan, for a place that waits.
+    pub(crate) async fn with_place(&self, plan: SandboxPlan) -> SandboxPlan {
+        for _ in 0..LOOKS {
+            if let Some(id) = self.backend.prepared(&plan) {
+                return SandboxPlan { id, ..plan };
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        panic!("no place waits");
     }
 
     pub(crate) async fn create(&self, plan: &SandboxPlan) -> Box<dyn Instance> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use backends::{
-    namespace::{Directories as NamespaceDirectories, HostProxy, NamespaceBackend},
+    namespace::{Directories as NamespaceDirectories, HostProxy, NamespaceBackend, PoolConfig},
     oci::OciBackend,
     process::ProcessBackend,
 };
@@ -25,6 +25,8 @@ const SYSTEM_PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// Back ends that can make sandboxes, the default first.
 pub(super) struct Running {
     pub(super) backends: Vec<Arc<dyn Backend>>,
+    /// The default one, to take back the places that wait when the daemon ends.
+    pub(super) default: Arc<NamespaceBackend>,
     /// Unpacks layers with the privileges that sandboxes' files need.
     pub(super) unpacker: Arc<dyn Unpacker>,
 }
@@ -35,6 +37,7 @@ pub(super) async fn start(
     open_files: Option<u64>,
     offered: BackendsConfig,
     proxy: Option<HostProxy>,
+    pool: PoolConfig,
 ) -> Result<Running> {
     let Directories { home, run } = directories;
     let places = NamespaceDirectories { home, run };
@@ -43,11 +46,11 @@ pub(super) async fn start(
             .with_source(error)
             .with_hint("`warren doctor` shows what is missing and how to fix it.")
     })?;
-    let backend = backend.with_edge(jail::start_edge, proxy);
-    let unpacker = backend.unpacker();
-    let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(backend)];
+    let default = Arc::new(backend.with_edge(jail::start_edge, proxy).with_pool(pool));
+    let unpacker = default.unpacker();
+    let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::clone(&default) as _];
     backends.extend(others(&places, &offered));
-    Ok(Running { backends, unpacker })
+    Ok(Running { backends, default, unpacker })
 }
 
 /// The back ends that can be chosen instead of the default. They are prepared only when first used: an unused one costs

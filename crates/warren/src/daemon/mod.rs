@@ -180,9 +180,10 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     // Its spawner starts while the records are read.
     let offered = options.config.backends.clone();
     let proxy = options.config.network.host_proxy();
-    let starting = tokio::spawn(backend::start(directories.clone(), open_files, offered, proxy));
+    let pool = options.config.pool;
+    let starting = tokio::spawn(backend::start(directories.clone(), open_files, offered, proxy, pool));
     let store = Store::open(&directories.home).map_err(|error| no_records(&directories.home, error))?;
-    let Running { backends, unpacker } = starting.await.map_err(|error| {
+    let Running { backends, default, unpacker } = starting.await.map_err(|error| {
         Error::new(ErrorKind::Internal, "the start of the back end was lost").with_source(error)
     })??;
     let engine =
@@ -261,6 +262,7 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
 
     mcp.close().await;
     engine.close().await;
+    default.close_pool().await;
     tracing::info!("stopped");
     drop(locks);
     Ok(())

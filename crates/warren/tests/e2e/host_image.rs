@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use crate::{
     docker::{as_nobody, ordinary_world},
+    pool,
     support::{PATIENCE, World, ends_within, until},
 };
 
@@ -41,7 +42,7 @@ impl OwnHost {
             println!("not tested: {}", String::from_utf8_lossy(&tried.stderr));
             return None;
         }
-        let serve = world.command(&["serve", "--listen", "none"]);
+        let serve = world.command(&["serve", "--listen", "none", "--config", &pool::config(world)]);
         let mut daemon = Command::new("unshare");
         daemon.args(["-m", "sh", "-c", &format!("{script}exec \"$@\""), "sh"]).arg(serve.get_program());
         daemon.args(serve.get_args()).env_clear();
@@ -115,6 +116,9 @@ fn packages_of_the_host_that_change_are_there_in_new_sandboxes() {
     let world = World::new();
     let Some(host) = has_dpkg().then(|| OwnHost::start(&world)).flatten() else { return };
     world.run(&["create", "--name", "old"]).expect(0);
+    // Places that wait now are of the old world.
+    world.run(&["create", "--name", "other"]).expect(0);
+    until("two places wait", || pool::waiting(&world).len() == 2);
     let warnings = || world.run(&["inspect", "old"]).expect(0).json()["warnings"].to_string();
     assert!(!warnings().contains("packages changed"), "{}", warnings());
     let files =
@@ -135,7 +139,7 @@ fn packages_of_the_host_that_change_are_there_in_new_sandboxes() {
     assert_eq!(world.run(&["exec", "old", "badger"]).expect(0).text(), "badger\n");
     assert!(!warnings().contains("packages changed"), "{}", warnings());
     assert!(!Path::new("/usr/bin/badger-1").exists(), "the machine itself is as it was");
-    world.run(&["rm", "-f", "old"]).expect(0);
+    world.run(&["rm", "-f", "old", "other"]).expect(0);
 }
 
 #[test]

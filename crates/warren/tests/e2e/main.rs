@@ -28,6 +28,7 @@ mod looking_on;
 mod mcp;
 mod msb;
 mod output;
+mod pool;
 mod ports;
 mod ports_browser;
 mod reference;

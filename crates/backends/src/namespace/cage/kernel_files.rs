@@ -94,7 +94,7 @@ const SET: [(MountName, &str, &str); 8] = [
 
 /// The files that exist here. Determined again for every sandbox, since modules come and go: a missing file is then an
 /// error, and never a wall that is silently absent.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KernelFiles {
     set: Vec<(MountPath, &'static str)>,
     masked: Vec<MountPath>,
