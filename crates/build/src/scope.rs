@@ -202,7 +202,7 @@ impl<'a> Scope<'a> {
         for (name, value) in pairs {
             let name = self.expand(name)?;
             if name.is_empty() || name.contains(['=', '\0']) {
-                return Err(format!("ENV takes name=value; {name:?} is no name"));
+                return Err(format!("ENV takes name=value; {name:?} is not a name"));
             }
             let value = self.expand(value)?;
             room.take(&name, &value)?;

@@ -42,7 +42,7 @@ pub enum ClientError {
 
 /// What the edge tells by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum EdgeReport {
     Events(Vec<NetworkEvent>),
     Counters(Vec<(SandboxId, Counters)>),
     /// Everything from before [`Client::tell`] was called with this number has been told.
@@ -82,7 +82,7 @@ impl Client {
     }
 
     /// Talks to the edge at the other end of `control`. The receiver ends when the edge does. Within a runtime only.
-    pub fn new(control: OwnedFd) -> io::Result<(Self, mpsc::Receiver<Told>)> {
+    pub fn new(control: OwnedFd) -> io::Result<(Self, mpsc::Receiver<EdgeReport>)> {
         let control = Arc::new(watch(control, Interest::READABLE | Interest::WRITABLE)?);
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let (tell, told) = mpsc::channel(MAX_WAITING);
@@ -183,7 +183,7 @@ impl Client {
 }
 
 /// Reads what the edge says until it ends.
-async fn read(control: Arc<Watched>, waiting: Arc<Mutex<Waiting>>, tell: mpsc::Sender<Told>) {
+async fn read(control: Arc<Watched>, waiting: Arc<Mutex<Waiting>>, tell: mpsc::Sender<EdgeReport>) {
     let mut lost = 0;
     loop {
         let received =
@@ -197,9 +197,9 @@ async fn read(control: Arc<Watched>, waiting: Arc<Mutex<Waiting>>, tell: mpsc::S
                 answer(&waiting, number, Err(why));
                 continue;
             }
-            Ok((Report::Events(events), _)) => Told::Events(events),
-            Ok((Report::Counters(counters), _)) => Told::Counters(counters),
-            Ok((Report::CaughtUp(number), _)) => Told::CaughtUp(number),
+            Ok((Report::Events(events), _)) => EdgeReport::Events(events),
+            Ok((Report::Counters(counters), _)) => EdgeReport::Counters(counters),
+            Ok((Report::CaughtUp(number), _)) => EdgeReport::CaughtUp(number),
             Err(error) => {
                 if error.kind() != io::ErrorKind::UnexpectedEof {
                     tracing::warn!(%error, "the edge said something that could not be read");
@@ -210,7 +210,7 @@ async fn read(control: Arc<Watched>, waiting: Arc<Mutex<Waiting>>, tell: mpsc::S
                 return;
             }
         };
-        if lost > 0 && tell.try_send(Told::Lost(lost)).is_ok() {
+        if lost > 0 && tell.try_send(EdgeReport::Lost(lost)).is_ok() {
             lost = 0;
         }
         if tell.try_send(told).is_err() {

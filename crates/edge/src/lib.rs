@@ -37,7 +37,7 @@ mod udp;
 mod watched;
 mod workers;
 
-pub use client::{Client, ClientError, Told};
+pub use client::{Client, ClientError, EdgeReport};
 pub use control::Around;
 pub use events::Counters;
 pub use secrets::make_authority;

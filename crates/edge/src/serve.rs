@@ -25,7 +25,7 @@ use crate::{
     sandbox::{Sandbox, Shared},
     secrets, sockets, tcp, udp,
     watched::{Watched, watch},
-    workers::{Place, Workers},
+    workers::{WorkerSlot, Workers},
 };
 
 /// How soon after an event the daemon hears of it.
@@ -80,7 +80,7 @@ struct Served {
     sandbox: Arc<Sandbox>,
     tasks: Vec<AbortHandle>,
     reported: Counters,
-    _place: Place,
+    _place: WorkerSlot,
 }
 
 impl Drop for Served {
@@ -292,7 +292,7 @@ impl Served {
         secrets: Option<HeldSecrets>,
         sockets: NetworkSockets,
         shared: Arc<Shared>,
-        place: Place,
+        place: WorkerSlot,
     ) -> io::Result<Self> {
         let here = place.handle.enter();
         let NetworkSockets { tcp, udp, raw4, raw6, syn } = sockets;

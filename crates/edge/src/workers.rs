@@ -27,7 +27,7 @@ struct Worker {
 
 /// Where a sandbox is served.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct WorkerSlot {
     pub(crate) handle: Handle,
     _load: Arc<()>,
 }
@@ -38,10 +38,10 @@ impl Workers {
     }
 
     /// On the thread with the fewest sandboxes.
-    pub(crate) fn place(&self) -> io::Result<Place> {
+    pub(crate) fn place(&self) -> io::Result<WorkerSlot> {
         let worker = self.0.iter().min_by_key(|worker| Arc::strong_count(&worker.load));
         let worker = worker.ok_or(io::ErrorKind::NotFound)?;
-        Ok(Place { handle: worker.handle.clone(), _load: Arc::clone(&worker.load) })
+        Ok(WorkerSlot { handle: worker.handle.clone(), _load: Arc::clone(&worker.load) })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sandbox::{
     Backend, BackendError, BackendImages, BackendKind, BackendSnapshots, BackendVolumes, Capabilities,
-    Capability, Error, Instance, Result, SandboxPlan, Subject, Thing,
+    Capability, Error, ErrorKind, Instance, Next, Result, SandboxPlan, Subject, Thing,
 };
 
 use crate::error;
@@ -61,6 +61,22 @@ impl Backends {
         found.is_some_and(|found| found.has(capability))
     }
 
+    /// Refuses what the back end of a plan cannot do.
+    pub(crate) fn check(&self, plan: &SandboxPlan, capability: Capability) -> Result<()> {
+        if self.has(plan, capability) { Ok(()) } else { Err(self.lacks(plan.backend, capability)) }
+    }
+
+    /// That a back end cannot do this. The next step is one that can; isolation is never given up without a request.
+    pub(crate) fn lacks(&self, kind: BackendKind, capability: Capability) -> Error {
+        let may_be_used = |found: &&Capabilities| {
+            found.backend != kind && found.backend != BackendKind::Process && found.has(capability)
+        };
+        let able = self.capabilities.iter().find(may_be_used).map(|found| Next::UseBackend(found.backend));
+        Error::new(ErrorKind::Unsupported, format!("the back end {kind} does not support {capability}"))
+            .about(Thing::Backend, kind.as_str())
+            .with_next(able)
+    }
+
     pub(crate) async fn adopt(&self, plan: &SandboxPlan) -> Result<Option<Box<dyn Instance>>, BackendError> {
         self.of(plan)?.adopt(plan).await
     }
@@ -76,23 +92,23 @@ impl Backends {
     /// The first back end that supports volumes keeps them.
     pub(crate) fn volumes(&self) -> Result<&dyn BackendVolumes> {
         let found = self.all.iter().find_map(|backend| backend.volumes());
-        found.ok_or_else(|| error::not_had(self.first_kind(), Capability::Volumes))
+        found.ok_or_else(|| self.lacks(self.first_kind(), Capability::Volumes))
     }
 
     /// The first back end that supports snapshots keeps them.
     pub(crate) fn snapshots(&self) -> Result<&dyn BackendSnapshots> {
         let found = self.all.iter().find_map(|backend| backend.snapshots());
-        found.ok_or_else(|| error::not_had(self.first_kind(), Capability::Snapshots))
+        found.ok_or_else(|| self.lacks(self.first_kind(), Capability::Snapshots))
     }
 
     /// Snapshots of a sandbox with this plan.
     pub(crate) fn snapshots_of(&self, plan: &SandboxPlan) -> Result<&dyn BackendSnapshots> {
         let found = self.of(plan).ok().and_then(Backend::snapshots);
-        found.ok_or_else(|| error::not_had(plan.backend, Capability::Snapshots))
+        found.ok_or_else(|| self.lacks(plan.backend, Capability::Snapshots))
     }
 
     pub(crate) fn images_of(&self, plan: &SandboxPlan) -> Result<&dyn BackendImages> {
         let found = self.of(plan).ok().and_then(Backend::images);
-        found.ok_or_else(|| error::not_had(plan.backend, Capability::Images))
+        found.ok_or_else(|| self.lacks(plan.backend, Capability::Images))
     }
 }

@@ -43,8 +43,6 @@ pub struct EngineConfig {
     pub packages: Option<Arc<dyn PackageGateway>>,
     /// How long a sandbox that an agent made without a limit of time may idle before it is stopped.
     pub agent_idle: Option<Duration>,
-    /// Processors of this host; a sandbox that is allowed more is warned.
-    pub processors: u32,
     /// Options of the image store below `home`; the engine itself adds the users. Without, there is only image `host`.
     pub images: Option<images::Options>,
     /// Addresses beside loopback on which ports may be published.
@@ -60,7 +58,7 @@ impl EngineConfig {
         Self {
             home: home.into(),
             run: None,
-            defaults: Defaults::default(),
+            defaults: Defaults { processors: processors_here(), ..Defaults::default() },
             ledger: LedgerLimits::default(),
             max_sandboxes: DEFAULT_MAX_SANDBOXES,
             max_snapshots: DEFAULT_MAX_SNAPSHOTS,
@@ -71,8 +69,6 @@ impl EngineConfig {
             deadlines: Deadlines::default(),
             packages: None,
             agent_idle: None,
-            processors: std::thread::available_parallelism()
-                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
             images: None,
             publish_on: Vec::new(),
             network_ceiling: Policy::default(),
@@ -83,6 +79,10 @@ impl EngineConfig {
     pub(crate) fn sandbox_directory(&self, id: &SandboxId) -> PathBuf {
         self.home.join("sandboxes").join(id.as_str())
     }
+}
+
+fn processors_here() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
 }
 
 /// How long the engine waits for a guest, which may be hostile and silent.

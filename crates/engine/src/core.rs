@@ -105,12 +105,8 @@ impl Registry {
     ) -> Result<()> {
         let n_gone = usize::from(without.is_some_and(|id| self.by_id.contains_key(id)));
         if self.by_id.len() - n_gone >= limit {
-            return Err(Error::new(
-                ErrorKind::LimitReached,
-                format!("the limit of {limit} sandboxes is reached"),
-            )
-            .over(Limit::Sandboxes, limit as u64, limit as u64 + 1)
-            .with_next(Next::Raise(Limit::Sandboxes)));
+            let message = format!("the limit of {limit} sandboxes is reached");
+            return Err(Error::over_limit(Limit::Sandboxes, limit as u64, limit as u64 + 1, message));
         }
         self.check_quota(who, memory, without)
     }
@@ -132,9 +128,7 @@ impl Registry {
             (n.saturating_add(1), sum.saturating_add(entry.shared.memory.bytes()))
         });
         let refused = |message: String, limit: Limit, most: u64, asked: u64| {
-            Err(Error::new(ErrorKind::LimitReached, message)
-                .over(limit, most, asked)
-                .with_next(Next::Raise(limit)))
+            Err(Error::over_limit(limit, most, asked, message))
         };
         if let Some(limit) = who.quota.sandboxes.filter(|limit| n_has >= *limit) {
             return refused(

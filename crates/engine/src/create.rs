@@ -11,8 +11,8 @@ use std::{
 
 use images::Progress;
 use sandbox::{
-    Base, CpuCount, Defaults, Error, ErrorKind, ExecSpec, Lifetime, Limits, OnExpiry, PortSpec, Result,
-    SandboxId, SandboxSpec, SandboxState, Subject, plan,
+    Base, Defaults, Error, ErrorKind, ExecSpec, Lifetime, Next, OnExpiry, PortSpec, Result, SandboxId,
+    SandboxSpec, SandboxState, Subject, plan,
 };
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::sync::oneshot;
@@ -287,7 +287,7 @@ fn gave_up(spec: &SandboxSpec) -> Error {
         Some(request) => error(format!(
             "the sandbox of request {request} kept being removed while this request waited for it"
         ))
-        .with_hint("Try again."),
+        .with_next(Next::Retry),
         None => error("could not find a free name".to_owned()).with_hint("Give the sandbox a name."),
     }
 }
@@ -395,8 +395,7 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
     let id = names::random_sandbox_id()?;
     let name = spec.name.clone().map_or_else(names::random_name, Ok)?;
     let defaults = defaults_for(core, who, spec);
-    let mut plan = plan(&id, &name, spec, &defaults, base, core.backends.capabilities())?;
-    plan.warnings.extend(too_many_cpus(&spec.limits, core.config.processors));
+    let plan = plan(&id, &name, spec, &defaults, base, core.backends.capabilities())?;
     let now = core.clock.now();
     Ok(SandboxRecord {
         id,
@@ -418,14 +417,6 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
         ports: Vec::new(),
         network_requests: Vec::new(),
     })
-}
-
-/// More processors than the host has are no limit.
-pub(crate) fn too_many_cpus(limits: &Limits, processors: u32) -> Option<String> {
-    let cpus = limits.cpus.filter(|cpus| *cpus > CpuCount::whole(processors))?;
-    Some(format!(
-        "The cpus limit ({cpus}) is more than the {processors} processors of this host, so it limits nothing."
-    ))
 }
 
 pub(crate) fn check_lifetime(lifetime: &Lifetime) -> Result<()> {

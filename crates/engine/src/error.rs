@@ -3,9 +3,7 @@
 use std::{fmt::Display, path::Path};
 
 use guest_protocol::{Failure, FailureKind, MAX_FRAME_BYTES};
-use sandbox::{
-    Action, BackendError, BackendKind, Capability, Error, ErrorKind, Next, SandboxState, Subject, Thing,
-};
+use sandbox::{Action, BackendError, Error, ErrorKind, Next, SandboxState, Subject, Thing};
 use store::{LedgerError, StoreError};
 
 use crate::client::GuestError;
@@ -73,13 +71,6 @@ pub(crate) fn from_backend(error: BackendError, subject: &Subject) -> Error {
     Error::new(kind, format!("{subject}: {error}")).with_next(next).with_source(error)
 }
 
-/// The back end lacks this capability.
-pub(crate) fn not_had(backend: BackendKind, what: Capability) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("the back end {backend} does not support {what}"))
-        .about(Thing::Backend, backend.as_str())
-        .with_next((backend != BackendKind::Namespace).then_some(Next::UseBackend(BackendKind::Namespace)))
-}
-
 pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {
     match error {
         GuestError::Refused(failure) => from_failure(failure, subject),
@@ -91,21 +82,32 @@ pub(crate) fn from_guest(error: GuestError, subject: &Subject) -> Error {
         GuestError::Connect(error) => from_backend(error, subject),
         GuestError::Io(_) | GuestError::Closed | GuestError::Silent { .. } => {
             Error::new(ErrorKind::Unavailable, format!("{subject} does not answer: {error}"))
-                .with_hint(format!("Inspect {subject}, and restart it if it stays silent."))
+                .about(subject.what, &subject.name)
+                .with_next(of_sandbox(subject, Next::Inspect))
                 .with_source(error)
         }
         GuestError::Foreign(_) | GuestError::TooOld { .. } => Error::new(
             ErrorKind::Unsupported,
             format!("{subject} was started by another version of Warren: {error}"),
         )
-        .with_hint(format!("Stop {subject} and start it again; its files are kept."))
+        .about(subject.what, &subject.name)
+        .with_next(of_sandbox(subject, Next::Reboot))
         .with_source(error),
-        GuestError::Protocol(_) | GuestError::Nonsense(_) => {
-            Error::new(ErrorKind::Internal, format!("{subject} sent an invalid answer: {error}"))
-                .with_hint(format!("Restart {subject}: a program in it may have tampered with it."))
-                .with_source(error)
-        }
+        GuestError::Protocol(_) | GuestError::Nonsense(_) => Error::new(
+            ErrorKind::Internal,
+            format!(
+                "{subject} sent an invalid answer, so a program in it may have tampered with it: {error}"
+            ),
+        )
+        .about(subject.what, &subject.name)
+        .with_next(of_sandbox(subject, Next::Reboot))
+        .with_source(error),
     }
+}
+
+/// A next step that only a sandbox has: volumes have guests, too.
+fn of_sandbox(subject: &Subject, next: impl FnOnce(String) -> Next) -> Option<Next> {
+    (subject.what == Thing::Sandbox).then(|| next(subject.name.clone()))
 }
 
 fn from_failure(failure: Failure, subject: &Subject) -> Error {
@@ -158,10 +160,7 @@ pub(crate) fn wrong_state(sandbox: &Subject, state: SandboxState, action: Action
         Action::Exec | Action::Files => format!("{sandbox} is {state}, but must be running for this"),
         _ => format!("cannot {action} {sandbox}: it is {state}"),
     };
-    Error::new(ErrorKind::WrongState, message)
-        .about(sandbox.what, &sandbox.name)
-        .in_state(state)
-        .with_next(next)
+    Error::wrong_state(sandbox, state, message).with_next(next)
 }
 
 pub(crate) fn no_such_sandbox(which: impl Display) -> Error {

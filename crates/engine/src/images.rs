@@ -14,7 +14,7 @@ use ::images::{
     Credentials, Digest, DiskUsage, Format, Freed, Image, ImageConfig, ImageDetail, ImageSummary, Images,
     InUse, Platform, Progress, PullOptions, Reference, Users,
 };
-use sandbox::{Error, ErrorKind, Next, Result, Thing};
+use sandbox::{Error, ErrorKind, Next, Result, Setting, Thing};
 use tokio::sync::OnceCell;
 
 use crate::{
@@ -345,7 +345,7 @@ impl Core {
 
 pub(crate) fn no_images() -> Error {
     Error::new(ErrorKind::Unsupported, "this daemon keeps no images")
-        .with_hint("Use the image `host`, or a daemon with the namespace back end.")
+        .with_hint("Use the image `host`, or a daemon with a back end that has images.")
 }
 
 /// The same for an error of the image's registry.
@@ -372,14 +372,13 @@ pub(crate) fn from_images(error: ::images::Error) -> Error {
         E::NotFound { .. } => {
             return told(ErrorKind::NotFound).with_next(Next::List(Thing::Image)).with_source(error);
         }
-        E::Unauthorized { .. } => (
-            ErrorKind::Denied,
-            "Check the name: registries answer the same for images that do not exist. Or give a username and a password: keys use the daemon's own login only for registries listed in images.registries.",
-        ),
-        E::Denied { .. } => (
-            ErrorKind::Denied,
-            "Use a public registry, or ask the daemon's operator to add this one to its configuration (images.registries).",
-        ),
+        E::Unauthorized { .. } => {
+            return told(ErrorKind::Denied).with_next(Next::LogIn).with_source(error);
+        }
+        E::Denied { .. } => {
+            let next = Next::Configure(Setting::Registries);
+            return told(ErrorKind::Denied).with_next(next).with_source(error);
+        }
         E::RateLimited { .. } => {
             (ErrorKind::LimitReached, "Try again later, log in to the registry, or use a mirror.")
         }

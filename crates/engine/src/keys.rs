@@ -47,7 +47,8 @@ pub(crate) struct Keys {
     by_id: Mutex<HashMap<KeyId, KeyRecord>>,
     /// Of the dashboard, most of which stem from keys.
     pub(crate) sessions: Sessions,
-    /// Counts revocations, ends of sessions and unbound SSH keys; waiters for the end of a key or a session sleep on it.
+    /// Counts revocations, ends of sessions and unbound SSH keys; waiters for the end of a key or a session sleep on
+    /// it.
     revocations: watch::Sender<u64>,
 }
 
@@ -215,12 +216,9 @@ impl Engine {
         let label = spec.check()?;
         let now = core.clock.now();
         if core.keys.count_living(now) >= MAX_KEYS {
-            return Err(Error::new(
-                ErrorKind::LimitReached,
-                format!("the limit of {MAX_KEYS} keys is reached"),
-            )
-            .over(Limit::Keys, MAX_KEYS as u64, MAX_KEYS as u64 + 1)
-            .with_next(Next::Remove(Thing::Key)));
+            let message = format!("the limit of {MAX_KEYS} keys is reached");
+            return Err(Error::over_limit(Limit::Keys, MAX_KEYS as u64, MAX_KEYS as u64 + 1, message)
+                .with_next(Next::Remove(Thing::Key)));
         }
         let key = KeyView {
             id: KeyId::from_random(names::random_bytes()?),

@@ -117,7 +117,7 @@ pub use crate::{
     recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
-    run::{Run, RunEnd, RunOptions},
+    run::{RECORD_PATIENCE, Run, RunEnd, RunOptions},
     secrets::{GivenSecrets, MAX_SECRETS_EACH, SecretRef, SecretSpec, SecretView},
     sessions::{
         NewSession, ONCE_LASTS, OnceToken, SESSION_LASTS, SessionId, SessionKind, SessionRights, SessionView,
@@ -128,6 +128,7 @@ pub use crate::{
         SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,
     },
     text::TextDecoder,
+    turns::Turns,
     view::{CellView, ExecView, SandboxFilter, SandboxView, limits_not_held, weaknesses},
     volumes::{VolumeLimits, VolumeRef, VolumeView},
 };

@@ -8,8 +8,8 @@ use std::{
 
 use guest_protocol::{Process, Request, Response};
 use sandbox::{
-    Action, Error, ErrorKind, Lifetime, Limits, ProcessEntry, Result, SandboxName, SandboxState, Subject,
-    Thing, Usage,
+    Action, Error, ErrorKind, Lifetime, Limits, Next, ProcessEntry, Result, SandboxName, SandboxState,
+    Subject, Thing, Usage,
 };
 use store::StoreError;
 use tokio::{sync::oneshot, time::timeout};
@@ -128,11 +128,12 @@ impl Engine {
                 (Some(Gone::Removed), _) => Err(error::no_such_sandbox(which)),
                 (Some(Gone::NotMade(refusal)), _) => Err(refusal.clone()),
                 (None, now) if now == state => Ok(()),
-                (None, _) => Err(Error::new(
-                    ErrorKind::WrongState,
-                    format!("{} has failed and will not be {state}", shared.label()),
-                )
-                .with_hint("Check the reason, then remove it.")),
+                (None, _) => {
+                    let label = shared.label();
+                    let message = format!("{label} has failed and will not be {state}");
+                    Err(Error::wrong_state(&label, SandboxState::Failed, message)
+                        .with_next(Next::Replace(label.name)))
+                }
             }
         };
         let waited = with_timeout(time, async {

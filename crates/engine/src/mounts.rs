@@ -227,7 +227,7 @@ fn metadata_without_links(path: &Path) -> Result<io::Result<Metadata>> {
     match rustix::fs::openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), refused) {
         Ok(found) => Ok(File::from(found).metadata()),
         Err(Errno::LOOP) => {
-            let message = format!("the host path {} leads through a link now", path.display());
+            let message = format!("the host path {} now contains a link", path.display());
             Err(Error::new(ErrorKind::Denied, message)
                 .with_hint("Remove the link, or create the sandbox again with the path that it leads to."))
         }

@@ -17,8 +17,8 @@ use std::{
 
 use guest_protocol::Target;
 use sandbox::{
-    Action, Capability, Error, ErrorKind, ExposedPort, MAX_EXPOSED_PORTS, PortSpec, PortView, Result,
-    SandboxState, Thing, network::Protocol,
+    Action, Capability, Error, ErrorKind, ExposedPort, MAX_EXPOSED_PORTS, Next, PortSpec, PortView, Result,
+    SandboxState, Setting, Thing, network::Protocol,
 };
 use store::SandboxRecord;
 use tokio::{io::copy_bidirectional_with_sizes, net::TcpStream, sync::Semaphore};
@@ -29,7 +29,6 @@ use crate::{
     access::Access,
     core::{Core, until},
     driver::Command,
-    error,
     lifecycle::ask,
     shared::Shared,
 };
@@ -279,9 +278,7 @@ pub(crate) fn check_address(core: &Core, who: &Principal, at: SocketAddr) -> Res
     if !at.ip().to_canonical().is_loopback() && !core.config.publish_on.iter().any(is_allowed) {
         return Err(Error::new(ErrorKind::Denied, format!("ports may not be published on {}", at.ip()))
             .about(Thing::Port, at.port().to_string())
-            .with_hint(
-                "Omit the address for 127.0.0.1. The operator allows others with `serve --publish-on`.",
-            ));
+            .with_next(Next::Configure(Setting::PublishAddresses)));
     }
     if at.port() != 0 && at.port() < FIRST_UNPRIVILEGED && !who.is_owner {
         return Err(Error::new(
@@ -402,10 +399,10 @@ impl Engine {
 /// Refuses a UDP port on a back end whose guests hand out no sockets.
 fn check_protocol(core: &Core, shared: &Shared, spec: &PortSpec) -> Result<()> {
     let plan = &shared.status.borrow().record.plan;
-    if spec.protocol == Protocol::Udp && !core.backends.has(plan, Capability::UdpPorts) {
-        return Err(error::not_had(plan.backend, Capability::UdpPorts));
+    match spec.protocol {
+        Protocol::Udp => core.backends.check(plan, Capability::UdpPorts),
+        Protocol::Tcp => Ok(()),
     }
-    Ok(())
 }
 
 fn no_such_port(port: u16, shared: &Shared) -> Error {

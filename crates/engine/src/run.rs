@@ -25,7 +25,7 @@ const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// The same for an interrupted cell. The guest kills an unresponsive interpreter sooner than this.
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(6);
 /// The record of an end is written right after its ledger entry.
-const RECORD_PATIENCE: Duration = Duration::from_secs(10);
+pub const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How an exec is followed.
 #[derive(Debug, Default)]

@@ -216,7 +216,7 @@ impl Shared {
         let is_idle = record.state.is_live() && n_running_execs == 0 && self.activity.n_in_flight() == 0;
         let ports = self.port_views();
         let of_walls = record.isolation.as_ref().map(weaknesses).unwrap_or_default();
-        let warnings = record.plan.warnings.iter().cloned().chain(of_walls).collect();
+        let warnings = record.plan.all_warnings().cloned().chain(of_walls).collect();
         SandboxView {
             id: record.id,
             name: record.name,

@@ -112,11 +112,13 @@ impl Engine {
         refuse_ended(&key, now).map_err(|ended| Error::new(ErrorKind::WrongState, ended.to_string()))?;
         let PublicKey { algorithm, fingerprint, comment } = PublicKey::parse(public_key)?;
         if core.ssh_keys.lock().len() >= MAX_SSH_KEYS {
-            return Err(Error::new(
-                ErrorKind::LimitReached,
-                format!("the limit of {MAX_SSH_KEYS} SSH keys is reached"),
+            let message = format!("the limit of {MAX_SSH_KEYS} SSH keys is reached");
+            return Err(Error::over_limit(
+                Limit::Keys,
+                MAX_SSH_KEYS as u64,
+                MAX_SSH_KEYS as u64 + 1,
+                message,
             )
-            .over(Limit::Keys, MAX_SSH_KEYS as u64, MAX_SSH_KEYS as u64 + 1)
             .with_next(Next::Remove(Thing::SshKey)));
         }
         let record = SshKeyView {

@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 #[derive(Debug)]
-pub(crate) struct Turns<K>(Mutex<HashMap<K, Weak<AsyncMutex<()>>>>);
+pub struct Turns<K>(Mutex<HashMap<K, Weak<AsyncMutex<()>>>>);
 
 impl<K> Default for Turns<K> {
     fn default() -> Self {
@@ -19,7 +19,7 @@ impl<K> Default for Turns<K> {
 
 impl<K: Eq + Hash> Turns<K> {
     /// Waits for earlier callers with the same key.
-    pub(crate) async fn take(&self, key: K) -> OwnedMutexGuard<()> {
+    pub async fn take(&self, key: K) -> OwnedMutexGuard<()> {
         self.of(key).lock_owned().await
     }
 

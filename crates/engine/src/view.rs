@@ -99,7 +99,7 @@ pub struct ExecView {
     pub sandbox: SandboxId,
     pub command: Vec<String>,
     pub state: ExecState,
-    /// How it ended; absent while it runs.
+    /// The outcome; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ExecOutcome>,
     /// The exit code a shell would show; present once it is done.
@@ -122,7 +122,8 @@ pub struct ExecView {
     pub last_entry: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
-    /// Whoever asked for it, as the audit names them. Absent for a sandbox's own init, and for execs of earlier releases.
+    /// The caller who asked for it, as named in the audit. Absent for a sandbox's own init, and for execs of earlier
+    /// releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<String>,
     /// Present when it runs code instead of a command.
@@ -184,7 +185,7 @@ mod tests {
             capabilities: vec![],
             no_new_privileges: true,
             seccomp: None,
-            network: "none".into(),
+            network: sandbox::NetworkHold::Loopback,
             cgroups: "none".into(),
             limits: vec![
                 statement(LimitKind::Pids, Enforcement::NotHeld, Some("no cgroup was delegated")),

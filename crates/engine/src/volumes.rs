@@ -71,7 +71,7 @@ pub struct VolumeView {
     /// Bytes it takes on disk; absent where it was not measured in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<ByteSize>,
-    /// How its quota is enforced, if it has one.
+    /// The enforcement of its quota, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_held: Option<String>,
     #[serde(default)]

@@ -172,10 +172,11 @@ impl Unpacker<'_> {
 
     /// A second name for a file that came before. `linkat` does not follow a link at the end.
     fn make_second_name(&self, spot: &Spot, target: &Path, failed: impl Fn(Errno) -> Error) -> Result<()> {
-        let first =
-            self.spot(target)?.ok_or_else(|| refused(target, "is no file, so it has no second name"))?;
+        let first = self
+            .spot(target)?
+            .ok_or_else(|| refused(target, "is not a file, so it cannot have a second name"))?;
         if kind_at(&first.directory, &first.name).map_err(&failed)? != FileType::RegularFile {
-            return Err(refused(target, "is no file, so it has no second name"));
+            return Err(refused(target, "is not a file, so it cannot have a second name"));
         }
         clear(spot)
             .and_then(|()| {

@@ -50,11 +50,11 @@ impl FromStr for Digest {
                 Some((algorithm @ ("sha384" | "sha512" | "blake3"), _)) => {
                     Error::unsupported(format!("digest algorithm {algorithm}"))
                 }
-                _ => Error::invalid(format!("{text:?} is no digest")),
+                _ => Error::invalid(format!("{text:?} is not a digest")),
             });
         };
         if hex.len() != HEX_LENGTH || !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(Error::invalid(format!("{text:?} is no digest")));
+            return Err(Error::invalid(format!("{text:?} is not a digest")));
         }
         Ok(Self(text.to_owned()))
     }

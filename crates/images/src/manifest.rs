@@ -75,7 +75,7 @@ fn image(manifest: &ImageManifest, limits: &Limits) -> Result<Manifest> {
     let config = content(manifest.config())?;
     if config.media_type != OCI_CONFIG && config.media_type != DOCKER_CONFIG {
         return Err(Error::unsupported(format!(
-            "an artifact of type {}, which is no image,",
+            "an artifact of type {}, which is not an image,",
             config.media_type
         )));
     }

@@ -60,7 +60,7 @@ impl FromStr for Platform {
                 architecture: architecture.to_owned(),
                 variant: Some(variant.to_owned()),
             }),
-            _ => Err(Error::invalid(format!("{text:?} is no platform; one looks like linux/amd64"))),
+            _ => Err(Error::invalid(format!("{text:?} is not a platform; one looks like linux/amd64"))),
         }
     }
 }

@@ -88,7 +88,7 @@ impl FromStr for Reference {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let bad = |why: &str| Error::invalid(format!("{text:?} is no image reference: {why}"));
+        let bad = |why: &str| Error::invalid(format!("{text:?} is not an image reference: {why}"));
         if text.len() > MAX_REFERENCE_BYTES {
             return Err(Error::invalid("the image reference is too long"));
         }

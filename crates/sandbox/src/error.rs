@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::next::{HostImage, Limit, Next, Overrun, Subject, Thing};
+pub use self::next::{HostImage, Limit, Next, Overrun, Setting, Subject, Thing};
 use crate::SandboxState;
 
 mod next;
@@ -144,6 +144,16 @@ impl Error {
     pub fn no_such(what: Thing, name: impl Into<String>) -> Self {
         let name = name.into();
         Self::not_found(format!("no {what} {name}")).about(what, name).with_next(Next::List(what))
+    }
+
+    /// A limit would be exceeded. `asked`: the total with the request. The next step is to have the limit raised.
+    pub fn over_limit(limit: Limit, most: u64, asked: u64, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::LimitReached, message).over(limit, most, asked).with_next(Next::Raise(limit))
+    }
+
+    /// A sandbox is in the wrong state for the request.
+    pub fn wrong_state(sandbox: &Subject, state: SandboxState, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::WrongState, message).about(sandbox.what, &sandbox.name).in_state(state)
     }
 
     /// A full sentence that says what to do next. It names no command, tool or route, which differ between front ends:

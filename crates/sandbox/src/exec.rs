@@ -265,7 +265,7 @@ pub(crate) fn check_rlimits(rlimits: &[Rlimit]) -> crate::Result<()> {
     rlimits.iter().try_for_each(Rlimit::check)
 }
 
-/// Where an exec is in its life.
+/// The state of an exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecState {
@@ -274,7 +274,7 @@ pub enum ExecState {
     Done,
 }
 
-/// How a command ended. None of these is a failure of the request.
+/// The end of a command. No outcome is a failure of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum ExecOutcome {

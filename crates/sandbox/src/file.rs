@@ -29,7 +29,7 @@ pub struct FileEntry {
     pub target: Option<String>,
 }
 
-/// What a write does to an existing file.
+/// The effect of a write on an existing file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WriteMode {

@@ -1,18 +1,17 @@
 //! The actual isolation of a sandbox, as stated by the back end that built it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::BackendKind;
-
-/// The first word of [`Isolation::network`] where an edge serves it.
-pub const EDGE_NETWORK: &str = "edge";
 
 /// The walls that one sandbox got, stated by the back end that built them; kept with its record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Isolation {
     pub backend: BackendKind,
-    /// What stands between the workload and the host.
+    /// The walls between the workload and the host.
     #[serde(default)]
     #[schema(required)]
     pub walls: Walls,
@@ -33,12 +32,13 @@ pub struct Isolation {
     /// Name of the syscall filter, if there is one.
     pub seccomp: Option<String>,
     /// `none`: loopback only. `packages`: package indexes, through the daemon. `edge (tproxy)`: by its network policy.
-    /// `edge (named ports)`: the same for some ports, which `warnings` tell.
-    pub network: String,
+    /// `edge (named ports)`: the same for some ports, which `warnings` tell. `host`: the host's own, without a policy.
+    #[schema(value_type = String)]
+    pub network: NetworkHold,
     /// `v1`, `v2`, `hybrid` or `none`.
     pub cgroups: String,
     pub limits: Vec<LimitStatement>,
-    /// What an operator should know, as sentences.
+    /// Notes for the operator, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -46,7 +46,61 @@ pub struct Isolation {
 impl Isolation {
     /// Whether it has a network that an edge serves.
     pub fn has_edge(&self) -> bool {
-        self.network.starts_with(EDGE_NETWORK)
+        self.network.is_edge()
+    }
+}
+
+/// What holds a sandbox's network, written as [`NetworkHold::as_str`] in records and answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "&'static str")]
+pub enum NetworkHold {
+    /// There is only loopback.
+    #[default]
+    Loopback,
+    /// The daemon's package indexes are all there is.
+    Packages,
+    /// An edge, which takes every connection.
+    Edge,
+    /// An edge, which takes the connections to some ports; there are no others.
+    EdgeByNamedPorts,
+    /// Nothing: it is the host's own.
+    Host,
+}
+
+impl NetworkHold {
+    const ALL: [Self; 5] = [Self::Loopback, Self::Packages, Self::Edge, Self::EdgeByNamedPorts, Self::Host];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Loopback => "none",
+            Self::Packages => "packages",
+            Self::Edge => "edge (tproxy)",
+            Self::EdgeByNamedPorts => "edge (named ports)",
+            Self::Host => "host",
+        }
+    }
+
+    pub const fn is_edge(self) -> bool {
+        matches!(self, Self::Edge | Self::EdgeByNamedPorts)
+    }
+}
+
+impl fmt::Display for NetworkHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl From<NetworkHold> for &'static str {
+    fn from(hold: NetworkHold) -> Self {
+        hold.as_str()
+    }
+}
+
+/// A record of another version may say what this one does not know. Its sandbox is served no network then.
+impl From<String> for NetworkHold {
+    fn from(text: String) -> Self {
+        Self::ALL.into_iter().find(|hold| hold.as_str() == text).unwrap_or_default()
     }
 }
 
@@ -66,7 +120,7 @@ pub enum Walls {
     Nothing,
 }
 
-/// How one limit is enforced.
+/// The enforcement of one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitStatement {
@@ -114,5 +168,21 @@ impl Isolation {
     /// The limits that nothing enforces; front ends show these.
     pub fn not_held(&self) -> impl Iterator<Item = &LimitStatement> {
         self.limits.iter().filter(|limit| limit.enforcement == Enforcement::NotHeld)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_a_network_is_written_as_in_records_of_earlier_versions() {
+        for hold in NetworkHold::ALL {
+            let written = serde_json::to_string(&hold).unwrap();
+            assert_eq!(written, format!("{:?}", hold.as_str()));
+            assert_eq!(serde_json::from_str::<NetworkHold>(&written).unwrap(), hold);
+        }
+        let unknown = serde_json::from_str::<NetworkHold>("\"edge (of another kind)\"").unwrap();
+        assert_eq!(unknown, NetworkHold::Loopback);
     }
 }

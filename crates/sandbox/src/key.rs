@@ -12,7 +12,7 @@ const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 /// The highest memory limit of a key: more than any host has, and it fits every database.
 const MAX_MEMORY: ByteSize = ByteSize(i64::MAX as u64);
 
-/// How the secret of a key looks. Each opens the same doors.
+/// The form of a key's secret. All forms have the same rights.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyFormat {
@@ -36,7 +36,7 @@ pub struct KeySpec {
     pub max_memory: Option<ByteSize>,
     /// The key may read but not change anything.
     pub read_only: bool,
-    /// What sandboxes of its callers reach at most, beside the operator's own ceiling.
+    /// The most that sandboxes of its callers may reach, beside the operator's own ceiling.
     pub network: Option<Policy>,
     pub format: KeyFormat,
 }
@@ -89,7 +89,7 @@ pub struct KeyView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_memory: Option<ByteSize>,
     pub read_only: bool,
-    /// What sandboxes of its callers reach at most, beside the operator's own ceiling.
+    /// The most that sandboxes of its callers may reach, beside the operator's own ceiling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Policy>,
 }

@@ -40,7 +40,7 @@ pub use backend::{
 pub use base::{Base, BaseConfig, ResolvedVolume};
 pub use call::{Call, Frontend};
 pub use code::{CellSpec, Language, MAX_CODE_BYTES, MAX_RECORDED_CODE_BYTES, UnknownLanguage};
-pub use error::{Error, ErrorKind, HostImage, Limit, Next, Overrun, Result, Subject, Thing};
+pub use error::{Error, ErrorKind, HostImage, Limit, Next, Overrun, Result, Setting, Subject, Thing};
 pub use event::{Event, EventKind};
 pub use exec::{
     ExecOutcome, ExecSpec, ExecState, InvalidExec, KillReason, MAX_ARG_BYTES, MAX_EXEC_BYTES, MAX_VARIABLES,
@@ -51,7 +51,7 @@ pub use id::{
     ExecId, InvalidId, KeyId, NetworkRequestId, PackageJobId, SandboxId, ShareId, SnapshotId, SshKeyId,
     VolumeId,
 };
-pub use isolation::{EDGE_NETWORK, Enforcement, Isolation, LimitKind, LimitStatement, Walls};
+pub use isolation::{Enforcement, Isolation, LimitKind, LimitStatement, NetworkHold, Walls};
 pub use key::{KeyFormat, KeySpec, KeyView};
 pub use limits::{CpuCount, Limits, LimitsPlan};
 pub use mount::{FileIdentity, MAX_MOUNTS, MountOrigin, MountPlan, MountSource, MountSpec, check_guest_path};
@@ -69,7 +69,8 @@ pub use package::{
 };
 pub use patch::{MAX_PATCH_BYTES, MAX_PATCHES, Patch, check_patches, is_beneath, path_from};
 pub use plan::{
-    DEFAULT_SHELL, Defaults, RootfsPlan, SandboxPlan, at_mount, change_limits, check_labels, check_spec, plan,
+    DEFAULT_SHELL, Defaults, RootfsPlan, SandboxPlan, at_mount, change_limits, check_labels, check_spec,
+    limit_warnings, plan,
 };
 pub use port::{ExposedPort, MAX_EXPOSED_PORTS, PortSpec, PortView, check_ports};
 pub use secret::{

@@ -134,7 +134,7 @@ macro_rules! name_type {
 }
 
 name_type!(
-    /// What a caller calls a sandbox; unique in its namespace while the sandbox exists.
+    /// The name of a sandbox; unique in its namespace while the sandbox exists.
     SandboxName, NameKind::Sandbox, 63, |text| not_prefixed(NameKind::Sandbox, text, SandboxId::PREFIX)
 );
 name_type!(
@@ -147,17 +147,17 @@ name_type!(
 );
 
 name_type!(
-    /// What people call a key; unique among the keys that are not revoked.
+    /// The label of a key; unique among the keys that are not revoked.
     KeyLabel, NameKind::KeyLabel, 63, |text| not_prefixed(NameKind::KeyLabel, text, KeyId::PREFIX)
 );
 
 name_type!(
-    /// What a caller calls a volume; unique in its namespace.
+    /// The name of a volume; unique in its namespace.
     VolumeName, NameKind::Volume, 63, |text| Ok::<(), InvalidName>(())
 );
 
 name_type!(
-    /// What a caller calls a snapshot; unique in its namespace.
+    /// The name of a snapshot; unique in its namespace.
     SnapshotName, NameKind::Snapshot, 63, |text| not_prefixed(NameKind::Snapshot, text, SnapshotId::PREFIX)
 );
 

@@ -21,7 +21,7 @@ const SCRIPT_MODE: u32 = 0o755;
 /// All existing permission bits.
 const MAX_MODE: u32 = 0o7777;
 
-/// One change of a new sandbox's files. Paths are absolute and inside; what is missing on the way there is made.
+/// One change of a new sandbox's files. Paths are absolute and inside; missing parent directories are created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind", deny_unknown_fields)]
 pub enum Patch {
@@ -75,7 +75,7 @@ pub enum Patch {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replace: bool,
     },
-    /// What is in a directory of the host, beneath `path`; who may, as for a file.
+    /// The files of a directory of the host, created beneath `path`; permissions as for a file.
     CopyDir {
         #[schema(rename = "hostPath", value_type = String)]
         host_path: PathBuf,

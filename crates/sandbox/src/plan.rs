@@ -44,6 +44,8 @@ pub struct Defaults {
     pub user: String,
     /// Network policies that no caller can lift: the operator's first, then that of the caller's key.
     pub ceilings: Vec<Policy>,
+    /// Processors of the host; a sandbox that is allowed more is warned.
+    pub processors: u32,
 }
 
 impl Default for Defaults {
@@ -69,6 +71,7 @@ impl Default for Defaults {
             cwd: "/root".to_owned(),
             user: "0:0".to_owned(),
             ceilings: Vec::new(),
+            processors: u32::MAX,
         }
     }
 }
@@ -147,6 +150,9 @@ pub struct SandboxPlan {
     /// What the caller should know about the plan, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// The same about its limits, which can change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limit_warnings: Vec<String>,
 }
 
 /// Ids of snapshots. Records of earlier versions have the paths of their trees: `…/snapshots/<id>/tree`.
@@ -157,6 +163,11 @@ fn snapshot_ids<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<S
 }
 
 impl SandboxPlan {
+    /// All that the caller should know about the plan.
+    pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
+        self.warnings.iter().chain(&self.limit_warnings)
+    }
+
     /// What is run where nothing is named: the entry point and its arguments. Empty: nobody said.
     pub fn default_command(&self) -> Vec<String> {
         self.config.entrypoint.iter().chain(&self.config.cmd).cloned().collect()
@@ -215,6 +226,7 @@ pub fn plan(
         network,
         secrets,
         warnings: base.warnings.clone(),
+        limit_warnings: limit_warnings(&spec.limits, defaults.processors),
     })
 }
 
@@ -506,6 +518,19 @@ pub fn change_limits(current: &LimitsPlan, change: &Limits) -> Result<LimitsPlan
         .with_hint("Change memory, swap, cpus or pids, or make another sandbox."));
     }
     decide_limits(change, &[], current)
+}
+
+/// What the caller should know about limits that were asked for: more processors than the host has are no limit.
+pub fn limit_warnings(asked: &Limits, processors: u32) -> Vec<String> {
+    let too_many = asked.cpus.filter(|cpus| *cpus > CpuCount::whole(processors));
+    too_many
+        .map(|cpus| {
+            format!(
+                "The cpus limit ({cpus}) is more than the {processors} processors of this host, so it limits nothing."
+            )
+        })
+        .into_iter()
+        .collect()
 }
 
 fn size_within(limit: &str, value: ByteSize, least: ByteSize) -> Result<()> {

@@ -62,7 +62,7 @@ impl PortSpec {
                     .with_hint("Set host to a port of the host, and public to false."))
             }
             (None, None, false) => {
-                Err(Error::invalid(format!("nothing says how port {} is to be exposed", self.inside))
+                Err(Error::invalid(format!("port {} is neither public nor published", self.inside))
                     .with_hint("Set host to a port of the host (0 for any free port), or public to true."))
             }
             _ => Ok(()),

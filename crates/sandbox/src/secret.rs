@@ -72,7 +72,7 @@ impl From<SecretName> for String {
     }
 }
 
-/// Where the value of a secret may go. The operator decides this, never the caller who uses it.
+/// The hosts that may receive the value of a secret. The operator decides, never the caller who uses it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretRules {
@@ -108,7 +108,7 @@ impl SecretValue {
             return Err(Error::invalid(format!(
                 "the value of a secret must have 1 to {MAX_SECRET_BYTES} visible ASCII characters"
             ))
-            .with_hint("A line break at its end does not belong to it: omit it."));
+            .with_hint("Remove the trailing line break; it is not part of the value."));
         }
         Ok(Self(value))
     }
@@ -183,7 +183,7 @@ pub struct SecretUse {
     pub env: Option<SecretName>,
 }
 
-/// How a request asks for a secret: its name, or `NAME=VARIABLE`, or both apart.
+/// A secret of a request: its name, or `NAME=VARIABLE`, or both as separate members.
 #[derive(utoipa::ToSchema)]
 #[schema(as = SecretUse)]
 #[serde(untagged)]

@@ -92,8 +92,8 @@ pub enum PullPolicy {
     Never,
 }
 
-/// A root file system that is no image. Paths of the host are for the daemon's owner, and for those whom the policy of
-/// a front end lets use them.
+/// A root file system that is not an image. Paths of the host are for the daemon's owner, and for those whom the policy
+/// of a front end lets use them.
 // `allowed`: which file the path led to when such a policy allowed it. Never read from a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase", tag = "kind")]
@@ -119,7 +119,7 @@ pub enum RootfsSpec {
     },
 }
 
-/// What happens when a lifetime ends.
+/// The action taken when a lifetime ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExpiry {
@@ -129,7 +129,7 @@ pub enum OnExpiry {
     Remove,
 }
 
-/// How long a sandbox lives: since its start, and while idle.
+/// The lifetime of a sandbox: since its start, and while idle.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Lifetime {
@@ -141,7 +141,7 @@ pub struct Lifetime {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis", rename = "idleMs")]
     #[schema(value_type = Option<u64>)]
     pub idle: Option<Duration>,
-    /// What happens then.
+    /// The action taken then.
     #[serde(default)]
     pub on_expiry: OnExpiry,
 }
@@ -168,7 +168,7 @@ impl InitSpec {
     }
 }
 
-/// What was asked of a new sandbox. Everything may be left out.
+/// The specification of a new sandbox. Every member is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SandboxSpec {
@@ -187,8 +187,8 @@ pub struct SandboxSpec {
     /// When the registry is asked.
     #[serde(default)]
     pub pull: PullPolicy,
-    /// Use image `host` if this one cannot be pulled and `host` has its interpreter (`python`, `node`). Without this the
-    /// create fails.
+    /// Use image `host` if this one cannot be pulled and `host` has its interpreter (`python`, `node`). Without this
+    /// the create fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub image_fallback: bool,
     /// In place of an image.
@@ -232,7 +232,7 @@ pub struct SandboxSpec {
     // A record has none: what was bound for them is in its own list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortSpec>,
-    /// What it reaches on the network. Forks and restored sandboxes get the same.
+    /// Its network policy. Forks and restored sandboxes get the same.
     #[serde(default, skip_serializing_if = "NetworkSpec::is_default")]
     pub network: NetworkSpec,
     /// Secrets that it uses. Its programs see placeholders; the values are put in outside, on the way to their hosts.

@@ -11,7 +11,7 @@ use crate::{KeyId, SshKeyId};
 #[schema(as = SshKey)]
 pub struct SshKeyView {
     pub id: SshKeyId,
-    /// Whoever logs in with it is this key.
+    /// The key whose rights a login with it has.
     pub key: KeyId,
     /// As `ssh-keygen -l` shows it.
     #[schema(example = "SHA256:uNiVztksCsDhcc0u9e8BrQh6bc0c4hBLnGcYNNbJNUI")]

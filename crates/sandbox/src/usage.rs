@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::NetworkTraffic;
 
-/// What a sandbox uses now. Absent: this back end cannot tell on this host.
+/// The current usage of a sandbox. Absent: this back end cannot tell on this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
@@ -15,9 +15,9 @@ pub struct Usage {
     /// Processes and threads of the workload, without our guest.
     pub pids: Option<u64>,
     pub disk_bytes: Option<u64>,
-    /// How often the kernel killed a process for lack of memory.
+    /// The number of processes that the kernel killed for lack of memory.
     pub oom_kills: Option<u64>,
-    /// Where an edge serves the sandbox's network.
+    /// For a network that an edge serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkTraffic>,
 }

@@ -1,17 +1,65 @@
 //! Errors and signals in the words of SSH.
 
 use russh::Sig;
-use sandbox::{Error, Next};
+use sandbox::{Error, Limit, Next, Thing};
 
 /// An error as a client shows it. A terminal needs the carriage returns.
 pub(crate) fn message(error: &Error) -> String {
-    let hint = match error.next() {
-        Some(Next::Advice(advice)) => format!("\r\n{advice}"),
-        Some(Next::Resume(sandbox)) => format!("\r\nResume it first: warren resume {sandbox}"),
-        Some(Next::Retry) => "\r\nTry again in a moment.".to_owned(),
-        _ => String::new(),
-    };
+    let hint = error.next().and_then(hint).map(|hint| format!("\r\n{hint}")).unwrap_or_default();
     format!("warren: {error}{hint}\r\n")
+}
+
+/// The next step of whoever has a shell elsewhere, too: commands are run there.
+fn hint(next: &Next) -> Option<String> {
+    let command = |what: &str, command: &str, sandbox: &str| format!("{what}: warren {command} {sandbox}");
+    Some(match next {
+        Next::Advice(advice) => advice.clone(),
+        Next::Retry | Next::Raise(Limit::RequestRate | Limit::Streams) => "Try again in a moment.".to_owned(),
+        Next::Nothing => "No action is needed.".to_owned(),
+        Next::Start(sandbox) => command("Start it first", "start", sandbox),
+        Next::Resume(sandbox) => command("Resume it first", "resume", sandbox),
+        Next::Stop(sandbox) => command("Stop it first", "stop", sandbox),
+        Next::AwaitRunning(_) => "Try again when it is running.".to_owned(),
+        Next::AwaitStopped(sandbox) | Next::Restart(sandbox) => {
+            command("Start it again when it has stopped", "start", sandbox)
+        }
+        Next::Reboot(sandbox) => command("Stop it, then connect again", "stop", sandbox),
+        Next::Inspect(sandbox) => command("See its state", "inspect", sandbox),
+        Next::Replace(sandbox) | Next::StopOrForce(sandbox) | Next::GiveUp(sandbox) => {
+            command("Remove it", "rm -f", sandbox)
+        }
+        Next::List(Thing::Sandbox) | Next::Name(Thing::Sandbox) => "List sandboxes: warren ps -a".to_owned(),
+        Next::Create(Thing::Sandbox) => "Create one: warren create".to_owned(),
+        Next::Raise(Limit::Execs | Limit::PackageJobs) => {
+            "Wait until something that runs in the sandbox has ended.".to_owned()
+        }
+        Next::Raise(Limit::Sandboxes | Limit::KeySandboxes | Limit::KeyMemory)
+        | Next::Remove(Thing::Sandbox) => "Remove a sandbox that you no longer need: warren rm".to_owned(),
+        Next::Raise(Limit::VolumeQuota) => "Delete files from the volume.".to_owned(),
+        Next::MakeKey => "Register your public key: warren ssh-key add".to_owned(),
+        Next::Allow(host) => format!("Allow {host} in the sandbox's network policy."),
+        Next::Diagnose => "See what the daemon's host lacks: warren doctor".to_owned(),
+        Next::Recover => "Rebuild the daemon's records: warren doctor --recover".to_owned(),
+        Next::Listen => "Start a daemon that listens: warren serve".to_owned(),
+        Next::Pull(image) => format!("Pull its image first: warren pull {image}"),
+        Next::SetSecret { name, .. } => format!("Set the secret first: warren secret set {name}"),
+        // About what nobody asks for over SSH.
+        Next::List(_)
+        | Next::Create(_)
+        | Next::Name(_)
+        | Next::FreeName(_)
+        | Next::Remove(_)
+        | Next::RemoveUsers(_)
+        | Next::HostImage(_)
+        | Next::Raise(Limit::Volumes | Limit::Snapshots | Limit::Keys)
+        | Next::Archive(_)
+        | Next::VolumeSize
+        | Next::VolumeQuota
+        | Next::SignIn
+        | Next::UseBackend(_)
+        | Next::Configure(_)
+        | Next::LogIn => return None,
+    })
 }
 
 pub(crate) fn signal_number(signal: &Sig) -> Option<i32> {

@@ -6,7 +6,7 @@ use std::{os::unix::fs::PermissionsExt, path::Path, time::Duration};
 use jiff::Timestamp;
 use sandbox::{
     BackendKind, Defaults, EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Isolation, Lifetime,
-    Namespace, OnExpiry, RequestId, SandboxId, SandboxName, SandboxSpec, SandboxState, plan,
+    Namespace, NetworkHold, OnExpiry, RequestId, SandboxId, SandboxName, SandboxSpec, SandboxState, plan,
 };
 use store::{ExecRecord, MAX_EVENTS, NewEvent, SandboxRecord, Store, StoreError};
 
@@ -115,7 +115,7 @@ async fn a_sandbox_reads_back_as_it_was_written_even_after_a_restart() {
         capabilities: vec![],
         no_new_privileges: true,
         seccomp: None,
-        network: "none".into(),
+        network: NetworkHold::Loopback,
         cgroups: "none".into(),
         limits: vec![],
         warnings: vec!["only simulated".into()],

@@ -3,7 +3,7 @@
 use std::{error::Error as _, io, io::Write as _, process::ExitCode};
 
 use frontends::rest::v1::{ErrorBody, ErrorDetail};
-use sandbox::{Error, ErrorKind, Limit, Next, Subject, Thing};
+use sandbox::{Error, ErrorKind, Limit, Next, Setting, Subject, Thing};
 
 /// Exit code for a failure of Warren itself, as opposed to the program it ran.
 pub(crate) const EXIT_FAILURE: u8 = 125;
@@ -113,6 +113,9 @@ pub(crate) fn in_words(next: &Next) -> String {
         Next::Restart(sandbox) => {
             format!("Wait until it has stopped with `warren wait {sandbox}`, then run `warren start {sandbox}`.")
         }
+        Next::Reboot(sandbox) => {
+            format!("Run `warren stop {sandbox}`, then `warren start {sandbox}`; its files are kept.")
+        }
         Next::Inspect(sandbox) => format!("`warren inspect {sandbox}` shows its state."),
         Next::Replace(sandbox) => format!("Remove it with `warren rm {sandbox}`, then create another."),
         Next::List(what) => list(*what).to_owned(),
@@ -180,7 +183,25 @@ pub(crate) fn in_words(next: &Next) -> String {
                 .to_owned()
         }
         Next::UseBackend(backend) => format!("Use --backend {backend}, or omit --backend."),
+        Next::Configure(setting) => configure(*setting).to_owned(),
+        Next::LogIn => {
+            "Check the name: registries answer the same for images that do not exist. Or pass a user name and a \
+             password: keys use the daemon's own login only for registries listed in images.registries."
+                .to_owned()
+        }
         Next::Listen => "Start one that does with `warren serve --take-over`; sandboxes keep running.".to_owned(),
+    }
+}
+
+fn configure(setting: Setting) -> &'static str {
+    match setting {
+        Setting::PublishAddresses => {
+            "Omit the address for 127.0.0.1. The operator allows others with `warren serve --publish-on`."
+        }
+        Setting::Registries => {
+            "Use a public registry, or add this one to images.registries in the daemon's configuration."
+        }
+        Setting::Packages => "Set packages.enabled to true in the daemon's configuration.",
     }
 }
 

@@ -35,8 +35,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bench", &["images", "jail"]),
 ];
 
-/// The front ends, and which others each may know: what they share lies beside them, and knows none of them. A dialect is
-/// spoken over MCP or HTTP.
+/// The front ends, and which others each may know: what they share lies beside them, and knows none of them. A dialect
+/// is spoken over MCP or HTTP.
 const FRONT_ENDS: &[(&str, &[&str])] = &[("mcp", &[]), ("rest", &[]), ("web", &[]), ("dialects", &["mcp"])];
 
 /// For tests and measurements: no crate is built from them, `warren` neither.
@@ -157,8 +157,8 @@ fn imports_are_found_however_they_are_written() {
     assert_eq!(found, ["links", "mcp", "rest", "web"]);
 }
 
-/// What errors advise is read at a terminal, by models and by programs: below the front ends it names no command, no tool and no
-/// route. Those are values, which each front end words.
+/// What errors advise is read at a terminal, by models and by programs: below the front ends it names no command, no
+/// tool and no route. Those are values, which each front end words.
 #[test]
 fn advice_names_nothing_of_one_front_end() {
     const OF_ONE: [&str; 8] =
@@ -176,6 +176,65 @@ fn advice_names_nothing_of_one_front_end() {
             }
         }
     }
+}
+
+/// The same for settings of the daemon and flags of its command: they are `Next::Configure` there.
+#[test]
+fn settings_are_named_by_front_ends_only() {
+    const SETTINGS: [&str; 3] = ["images.registries", "packages.enabled", "--publish-on"];
+    for name in ["sandbox", "store", "images", "backends", "engine"] {
+        for file in rust_files(&workspace().join("crates").join(name).join("src")) {
+            let text = without_tests(&file);
+            let said = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for line in said {
+                let found = SETTINGS.iter().find(|setting| line.contains(**setting));
+                assert_eq!(found, None, "{}: {line}", file.display());
+            }
+        }
+    }
+}
+
+/// An error is a value. What decides something looks at the kind, the subject, the state, the limit or the next step.
+#[test]
+fn nothing_looks_into_a_message() {
+    const WORDS: [&str; 6] = ["error.to_string()", "message", "hint", "words", "advice", "why"];
+    const LOOKS: [&str; 6] =
+        ["contains(\"", "starts_with(\"", "ends_with(\"", "strip_prefix(\"", "split_once(\"", "find(\""];
+    let sources = rust_files(&workspace().join("crates"));
+    let tests = test_modules(&sources);
+    for file in sources.iter().filter(|file| is_product(file) && !tests.contains(&stem(file))) {
+        let text = without_tests(file);
+        for (word, look) in WORDS.iter().flat_map(|word| LOOKS.iter().map(move |look| (word, look))) {
+            let looks = format!("{word}.{look}");
+            assert!(!text.contains(&looks), "{}: {looks}…", file.display());
+        }
+    }
+}
+
+fn is_product(file: &Path) -> bool {
+    let mut parts = file.components().map(|part| part.as_os_str());
+    parts.any(|part| part == "src")
+        && !FOR_TESTS.iter().any(|name| file.starts_with(workspace().join("crates").join(name)))
+}
+
+fn without_tests(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned()
+}
+
+/// The names of modules that are compiled for tests only and have files of their own.
+fn test_modules(sources: &[PathBuf]) -> BTreeSet<String> {
+    let texts = sources.iter().map(|file| fs::read_to_string(file).unwrap());
+    let of_one = |text: String| -> Vec<String> {
+        let after = text.split("#[cfg(test)]\n").skip(1);
+        let names = after.filter_map(|rest| rest.lines().next()?.split_once("mod ")?.1.strip_suffix(';'));
+        names.map(str::to_owned).collect()
+    };
+    texts.flat_map(of_one).collect()
+}
+
+fn stem(file: &Path) -> String {
+    file.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
 fn workspace() -> PathBuf {

@@ -28,7 +28,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Which back ends there are, and what the default can do on this host. */
+        /** The back ends, and the features of the default one on this host. */
         get: operations["system_capabilities"];
         put?: never;
         post?: never;
@@ -45,7 +45,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What works on the daemon's machine, and how to fix what does not. Only for the daemon's owner. */
+        /** The working features of the daemon's machine, and how to fix the others. Only for the daemon's owner. */
         get: operations["fleet_doctor"];
         put?: never;
         post?: never;
@@ -309,7 +309,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What images take on disk. */
+        /** The disk usage of images. */
         get: operations["images_usage"];
         put?: never;
         post?: never;
@@ -362,7 +362,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What a link leads to.
+         * The target of a link.
          * @description Pictures and text are shown by a browser, the rest is saved; ranges are honoured. The name at the end is for
          *     people.
          */
@@ -445,7 +445,7 @@ export interface paths {
         put?: never;
         /**
          * Makes a sandbox and runs a command or code in it: the same as two requests, in less time.
-         * @description The sandbox stays. If what is to run could not be begun for a reason that is not its own, no sandbox is left.
+         * @description The sandbox is kept. If the command could not be started for a reason that is not its own, no sandbox is left.
          */
         post: operations["sandboxes_run"];
         delete?: never;
@@ -608,7 +608,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a sandbox changed since its image, or since a snapshot on the same image. */
+        /** The changes of a sandbox since its image, or since a snapshot on the same image. */
         get: operations["snapshots_diff"];
         put?: never;
         post?: never;
@@ -697,7 +697,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the command printed so far, byte for byte. */
+        /** The output of the command so far, byte for byte. */
         get: operations["execs_output"];
         put?: never;
         post?: never;
@@ -945,7 +945,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Where a symlink points. */
+        /** The target of a symlink. */
         get: operations["files_read_link"];
         put?: never;
         post?: never;
@@ -1030,7 +1030,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What is at a path. */
+        /** The entry at a path. */
         get: operations["files_stat"];
         put?: never;
         post?: never;
@@ -1313,7 +1313,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Lists what is installed, by looking inside; or tells how one package stands. */
+        /** Lists the installed packages, by looking inside; or returns the state of one package. */
         get: operations["packages_list"];
         put?: never;
         /** Installs packages. Answers at once, or with `wait` when the job ended. A failed install is a state, not an error. */
@@ -1348,7 +1348,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What listens inside, and what is exposed. */
+        /** The ports that listen inside, and the exposed ones. */
         get: operations["ports_list_ports"];
         put?: never;
         /**
@@ -1374,8 +1374,8 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Withdraws an exposed port, TCP and UDP: it is neither public nor published any more. Signed addresses stay valid until they
-         *     expire.
+         * Withdraws an exposed port, TCP and UDP: it is neither public nor published any more. Signed addresses stay valid
+         *     until they expire.
          */
         delete: operations["ports_withdraw_port"];
         options?: never;
@@ -1492,7 +1492,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the sandbox uses now. */
+        /** The current usage of the sandbox. */
         get: operations["sandboxes_usage"];
         put?: never;
         post?: never;
@@ -1562,7 +1562,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who asks, and what they may do. */
+        /** The caller and its rights. */
         get: operations["session_session"];
         put?: never;
         /**
@@ -1974,7 +1974,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What is at a path. */
+        /** The entry at a path. */
         get: operations["volumes_stat"];
         put?: never;
         post?: never;
@@ -1989,16 +1989,16 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
-         * @description How archives are written.
+         * @description The format of archives.
          * @enum {string}
          */
         ArchiveFormat: "docker" | "oci";
         /** @description One back end of the daemon. */
         BackendHealth: {
-            /** @description Whether none of its sandboxes is unreachable. */
+            /** @description Whether all of its sandboxes can be reached. */
             healthy: boolean;
             isDefault: boolean;
-            /** @description What is missing on this host, and why, as sentences. */
+            /** @description Missing features of this host, with the reason, as sentences. */
             missing: string[];
             name: components["schemas"]["BackendKind"];
             /** Format: int64 */
@@ -2095,13 +2095,13 @@ export interface components {
             /** @description In order. */
             calls: components["schemas"]["Call"][];
         };
-        /** @description What the daemon's back end supports on this host, found by probing. */
+        /** @description The features that the daemon's back end supports on this host, found by probing. */
         Capabilities: {
             backend: components["schemas"]["BackendKind"];
             /** @description All back ends, the default first. The other fields describe the default. */
             backends: components["schemas"]["BackendKind"][];
             has: components["schemas"]["Capability"][];
-            /** @description What is missing, and why, as sentences. */
+            /** @description Missing features, with the reason, as sentences. */
             missing: string[];
         };
         /**
@@ -2128,9 +2128,9 @@ export interface components {
             traceback: string;
             value: string;
         };
-        /** @description What a piece of code printed, showed and made, and how it ended. */
+        /** @description The output, the displayed values and the changed files of a piece of code, and its outcome. */
         CellResult: {
-            /** @description Where its variables live; absent for languages that keep none. */
+            /** @description The context of its variables; absent for languages that keep none. */
             context?: string | null;
             /** Format: int64 */
             durationMs: number;
@@ -2142,7 +2142,7 @@ export interface components {
             files?: components["schemas"]["FileLink"][];
             interrupted?: boolean;
             language: string;
-            /** @description How it ended, where the exit code alone does not tell. */
+            /** @description The outcome, where the exit code alone does not tell. */
             outcome?: string | null;
             /** @description Pictures and other values, in order. A result that is nothing but `result` is not repeated. */
             outputs?: components["schemas"]["Output"][];
@@ -2173,7 +2173,7 @@ export interface components {
         ChangeKind: "added" | "modified" | "removed";
         /** @description One requirement or recommendation for the host. */
         Check: {
-            /** @description What was found. */
+            /** @description The findings. */
             detail: string;
             /** @description The command that fixes it. */
             mend?: string | null;
@@ -2315,7 +2315,7 @@ export interface components {
             recursive?: boolean;
             to: string;
         };
-        /** @description What `warren doctor` found. */
+        /** @description The findings of `warren doctor`. */
         Diagnosis: {
             checks: components["schemas"]["Check"][];
             isolation?: components["schemas"]["Isolation"] | null;
@@ -2355,14 +2355,14 @@ export interface components {
          * @example api.example.org
          */
         DnsName: string;
-        /** @description How names are resolved. */
+        /** @description The resolution of names. */
         DnsSpec: {
             /** @description Servers to ask in place of the host's own. */
             nameservers?: string[];
             /** @description Types of records that are answered; the usual ones when empty. */
             records?: components["schemas"]["RecordType"][];
         };
-        /** @description Where a port is reached. */
+        /** @description The address of a port. */
         Endpoint: {
             /** Format: date-time */
             expiresAt?: string | null;
@@ -2389,12 +2389,12 @@ export interface components {
             error: components["schemas"]["ErrorDetail"];
         };
         ErrorDetail: {
-            /** @description What to do next, as a sentence. */
+            /** @description The next step, as a sentence. */
             hint?: string | null;
             /** @description Stable; programs decide by it. */
             kind: components["schemas"]["ErrorKind"];
             limit?: components["schemas"]["Overrun"] | null;
-            /** @description Names the thing and the value. The words may change. */
+            /** @description Names the thing and the value. The wording may change. */
             message: string;
             next?: {
                 do: string;
@@ -2429,7 +2429,10 @@ export interface components {
         EventKind: "sandbox_created" | "sandbox_started" | "sandbox_paused" | "sandbox_resumed" | "sandbox_stopped" | "sandbox_failed" | "sandbox_expired" | "sandbox_adopted" | "sandbox_removed" | "sandbox_renewed" | "snapshot_created" | "snapshot_removed" | "exec_started" | "exec_ended" | "out_of_memory" | "disk_limit" | "ledger_trimmed" | "network_denied" | "network_requested" | "network_granted" | "network_refused" | "network_grant_ended";
         /** @description One command run in a sandbox, as it is now. */
         Exec: {
-            /** @description Whoever asked for it, as the audit names them. Absent for a sandbox's own init, and for execs of earlier releases. */
+            /**
+             * @description The caller who asked for it, as named in the audit. Absent for a sandbox's own init, and for execs of earlier
+             *     releases.
+             */
             askedBy?: string | null;
             cell?: components["schemas"]["CellView"] | null;
             command: string[];
@@ -2490,7 +2493,7 @@ export interface components {
         ExecList: {
             execs: components["schemas"]["Exec"][];
         };
-        /** @description How a command ended. None of these is a failure of the request. */
+        /** @description The end of a command. No outcome is a failure of the request. */
         ExecOutcome: {
             /** Format: int32 */
             code: number;
@@ -2552,7 +2555,7 @@ export interface components {
             user?: string | null;
         };
         /**
-         * @description Where an exec is in its life.
+         * @description The state of an exec.
          * @enum {string}
          */
         ExecState: "starting" | "running" | "done";
@@ -2575,7 +2578,7 @@ export interface components {
             public?: boolean;
             /**
              * Format: uint64
-             * @description How long a signed address holds: up to a week, an hour unless the daemon says otherwise.
+             * @description The lifetime of a signed address: at most a week; an hour unless the daemon is configured otherwise.
              */
             ttlSeconds?: number | null;
         };
@@ -2592,7 +2595,7 @@ export interface components {
             path: string;
             /** Format: int64 */
             size: number;
-            /** @description Where a symlink points. */
+            /** @description The target of a symlink. */
             target?: string | null;
             /** Format: int32 */
             uid: number;
@@ -2670,7 +2673,7 @@ export interface components {
         ForkList: {
             forks: components["schemas"]["Sandbox"][];
         };
-        /** @description How a context is branched. */
+        /** @description The way a context is branched. */
         ForkRequest: {
             /** @description Fork even if it would be refused; the reasons are returned as warnings. */
             force?: boolean;
@@ -2726,7 +2729,7 @@ export interface components {
             /** Format: int64 */
             uptimeMs?: number | null;
         };
-        /** @description What went to one host. */
+        /** @description The traffic to one host. */
         HostTraffic: {
             /**
              * Format: int64
@@ -2848,7 +2851,7 @@ export interface components {
          * @example host
          */
         ImageRef: string;
-        /** @description What was freed. */
+        /** @description The freed space. */
         ImagesFreed: {
             /** Format: int64 */
             bytes: number;
@@ -2918,7 +2921,7 @@ export interface components {
             namespaces: string[];
             /**
              * @description `none`: loopback only. `packages`: package indexes, through the daemon. `edge (tproxy)`: by its network policy.
-             *     `edge (named ports)`: the same for some ports, which `warnings` tell.
+             *     `edge (named ports)`: the same for some ports, which `warnings` tell. `host`: the host's own, without a policy.
              */
             network: string;
             noNewPrivileges: boolean;
@@ -2926,9 +2929,9 @@ export interface components {
             rootless: boolean;
             /** @description Name of the syscall filter, if there is one. */
             seccomp?: string | null;
-            /** @description What stands between the workload and the host. */
+            /** @description The walls between the workload and the host. */
             walls: components["schemas"]["Walls"];
-            /** @description What an operator should know, as sentences. */
+            /** @description Notes for the operator, as sentences. */
             warnings?: string[];
         };
         /** @description Everything about a key that may be shown. The secret is not part of it. */
@@ -2954,7 +2957,7 @@ export interface components {
             revokedAt?: string | null;
         };
         /**
-         * @description How the secret of a key looks. Each opens the same doors.
+         * @description The form of a key's secret. All forms have the same rights.
          * @enum {string}
          */
         KeyFormat: "warren" | "msb";
@@ -2963,7 +2966,7 @@ export interface components {
          * @example key-0123456789abc
          */
         KeyId: string;
-        /** @description What people call a key; unique among the keys that are not revoked. */
+        /** @description The label of a key; unique among the keys that are not revoked. */
         KeyLabel: string;
         KeyList: {
             keys: components["schemas"]["Key"][];
@@ -2974,7 +2977,7 @@ export interface components {
             allNamespaces?: boolean;
             /** Format: uint64 */
             expiresInMs?: number | null;
-            /** @description How its secret looks. */
+            /** @description The form of its secret. */
             format?: components["schemas"]["KeyFormat"];
             /** @description A label for people. Unique among keys that were not revoked. */
             label?: string | null;
@@ -3002,14 +3005,14 @@ export interface components {
             /** @description Whether cells share variables. */
             stateful: boolean;
         };
-        /** @description How long a sandbox lives: since its start, and while idle. */
+        /** @description The lifetime of a sandbox: since its start, and while idle. */
         Lifetime: {
             /**
              * Format: uint64
              * @description Without a request, and without a living process of the workload.
              */
             idleMs?: number | null;
-            /** @description What happens then. */
+            /** @description The action taken then. */
             onExpiry?: components["schemas"]["OnExpiry"];
             /**
              * Format: uint64
@@ -3057,7 +3060,7 @@ export interface components {
             swap: components["schemas"]["ByteSize"];
             tmp: components["schemas"]["ByteSize"];
         };
-        /** @description How one limit is enforced. */
+        /** @description The enforcement of one limit. */
         LimitStatement: {
             enforcement: components["schemas"]["Enforcement"];
             limit: components["schemas"]["LimitKind"];
@@ -3076,7 +3079,7 @@ export interface components {
             path: string;
             /**
              * Format: uint64
-             * @description How long it holds: up to a week, an hour unless the daemon says otherwise.
+             * @description Its lifetime: at most a week; an hour unless the daemon is configured otherwise.
              */
             ttlSeconds?: number | null;
         };
@@ -3097,7 +3100,7 @@ export interface components {
         LiveLagged: {
             /**
              * Format: int64
-             * @description How many messages were missed.
+             * @description The number of missed messages.
              */
             missed: number;
         };
@@ -3123,7 +3126,7 @@ export interface components {
             /** @enum {string} */
             event: "ready";
         } | {
-            /** @description What running sandboxes use, every two seconds. */
+            /** @description The usage of running sandboxes, every two seconds. */
             data: components["schemas"]["LiveUsage"];
             /** @enum {string} */
             event: "usage";
@@ -3144,8 +3147,8 @@ export interface components {
             event: "network";
         } | {
             /**
-             * @description A request for more network: each that waits for an answer at the start, then whenever one is made, is answered or
-             *     ends.
+             * @description A request for more network: each that waits for an answer at the start, then whenever one is made, is answered
+             *     or ends.
              */
             data: components["schemas"]["NetworkRequestView"];
             /** @enum {string} */
@@ -3225,7 +3228,7 @@ export interface components {
             address?: string | null;
             /**
              * Format: int32
-             * @description How many alike.
+             * @description The number of equal ones.
              */
             count: number;
             kind: components["schemas"]["NetworkEventKind"];
@@ -3233,13 +3236,13 @@ export interface components {
             /** Format: int32 */
             port: number;
             protocol: components["schemas"]["Protocol"];
-            /** @description Which rule decided, in words. */
+            /** @description The rule that decided, in words. */
             rule: string;
             sandbox: components["schemas"]["SandboxId"];
         };
         /** @enum {string} */
         NetworkEventKind: "allowed" | "denied" | "failed";
-        /** @description How long a request is granted for. */
+        /** @description The duration of a grant. */
         NetworkGrantRequest: {
             /**
              * Format: uint64
@@ -3247,7 +3250,7 @@ export interface components {
              */
             forSeconds?: number | null;
         };
-        /** @description What went to the hosts of a sandbox, since an edge began to serve it. */
+        /** @description The traffic to the hosts of a sandbox, since an edge began to serve it. */
         NetworkHosts: {
             /** @description The busiest first, at most 256. */
             hosts: components["schemas"]["HostTraffic"][];
@@ -3325,7 +3328,7 @@ export interface components {
             /** @description Why, in the words of whoever asked. */
             reason: string;
             requestId?: components["schemas"]["RequestId"] | null;
-            /** @description What is asked for, written as in `allow` of a policy. */
+            /** @description The requested rules, written as in `allow` of a policy. */
             rules: string[];
             state: components["schemas"]["NetworkRequestState"];
             /**
@@ -3343,18 +3346,18 @@ export interface components {
         NetworkRequestList: {
             requests: components["schemas"]["NetworkRequestView"][];
         };
-        /** @description What is asked for. */
+        /** @description A request for more network. */
         NetworkRequestSpec: {
             /**
              * Format: uint64
-             * @description How long it is needed. Whoever grants it decides.
+             * @description The time it is needed for. Whoever grants it decides.
              */
             forSeconds?: number | null;
             /** @description Why, for the person who decides. */
             reason: string;
             requestId?: components["schemas"]["RequestId"] | null;
             /**
-             * @description What to allow, written as in `allow` of a policy.
+             * @description The rules to allow, written as in `allow` of a policy.
              * @example [
              *       "api.example.org:443"
              *     ]
@@ -3386,7 +3389,7 @@ export interface components {
             /** @description Rules in their order: the first that matches decides. */
             rules?: components["schemas"]["RuleSpec"][];
         };
-        /** @description What went over a sandbox's network since it was first served by this daemon. */
+        /** @description The traffic of a sandbox's network since this daemon first served it. */
         NetworkTraffic: {
             /**
              * Format: int64
@@ -3428,17 +3431,20 @@ export interface components {
              */
             sentBytes: number;
         };
-        /** @description What a sandbox reaches, for callers. */
+        /** @description The network of a sandbox, for callers. */
         NetworkView: {
-            /** @description What the operator allows at most, as one line for each ceiling. No caller can lift them. */
+            /** @description The operator's ceilings, one line each. No caller can lift them. */
             ceilings?: string[];
-            /** @description How it is held: `none`, `packages`, `edge (tproxy)`, `edge (named ports)`. Absent while the sandbox does not run. */
+            /**
+             * @description The means that enforce it: `none`, `packages`, `edge (tproxy)`, `edge (named ports)`. Absent while the sandbox
+             *     does not run.
+             */
             heldBy?: string | null;
             /** @description The change allows more than the running sandbox was built for: it holds from the next start on. */
             pending?: boolean;
             /** @description As it was asked for, with the changes since. */
             policy: components["schemas"]["NetworkSpec"];
-            /** @description What was asked for beyond the policy, oldest first. Grants hold beside the policy until their time is over. */
+            /** @description Requests beyond the policy, oldest first. Grants apply beside the policy until they expire. */
             requests?: components["schemas"]["NetworkRequest"][];
         };
         /** @description A new key. */
@@ -3467,7 +3473,7 @@ export interface components {
          */
         Octal: string;
         /**
-         * @description What happens when a lifetime ends.
+         * @description The action taken when a lifetime ends.
          * @enum {string}
          */
         OnExpiry: "stop" | "remove";
@@ -3554,9 +3560,12 @@ export interface components {
          * @enum {string}
          */
         PackagePresence: "installing" | "installed" | "failed" | "not_installed";
-        /** @description What to install. */
+        /** @description The packages to install. */
         PackageRequest: {
-            /** @description Where the install runs; the sandbox's working directory by default. npm installs for the project there. */
+            /**
+             * @description The directory in which the install runs; the sandbox's working directory by default. npm installs for the
+             *     project there.
+             */
             cwd?: string | null;
             manager?: components["schemas"]["PackageManager"] | null;
             /**
@@ -3609,7 +3618,7 @@ export interface components {
          * @description Never shown, neither in a log nor in an error.
          */
         Password: string;
-        /** @description One change of a new sandbox's files. Paths are absolute and inside; what is missing on the way there is made. */
+        /** @description One change of a new sandbox's files. Paths are absolute and inside; missing parent directories are created. */
         Patch: {
             content: string;
             /** @enum {string} */
@@ -3750,7 +3759,7 @@ export interface components {
             published?: string | null;
         };
         /**
-         * @description What a sandbox reaches without a rule.
+         * @description The hosts that a sandbox reaches without a rule.
          * @enum {string}
          */
         Preset: "none" | "packages" | "public" | "public+private" | "all";
@@ -3824,7 +3833,7 @@ export interface components {
          * @enum {string}
          */
         PullPolicy: "always" | "if-missing" | "never";
-        /** @description Which image to pull, and how. */
+        /** @description The image to pull, and options. */
         PullRequest: {
             /** @description Without TLS; for callers of every namespace. */
             insecure?: boolean;
@@ -3847,7 +3856,7 @@ export interface components {
             /** @description In full. */
             reference: string;
         };
-        /** @description Where to push an image, and how. */
+        /** @description The target of a push, and its options. */
         PushRequest: {
             /** @description Without TLS. */
             insecure?: boolean;
@@ -3912,8 +3921,8 @@ export interface components {
             soft: number;
         };
         /**
-         * @description A root file system that is no image. Paths of the host are for the daemon's owner, and for those whom the policy of
-         *     a front end lets use them.
+         * @description A root file system that is not an image. Paths of the host are for the daemon's owner, and for those whom the policy
+         *     of a front end lets use them.
          */
         RootfsSpec: {
             /** @enum {string} */
@@ -3931,7 +3940,7 @@ export interface components {
             path: string;
         };
         /**
-         * @description What a rule does with the traffic that it matches.
+         * @description The effect of a rule on the traffic that it matches.
          * @enum {string}
          */
         RuleAction: "allow" | "deny";
@@ -4009,10 +4018,10 @@ export interface components {
             /** @description Its back end does not answer: `state` is the last that was known, and `reason` says why. */
             unreachable?: boolean;
             user: string;
-            /** @description What an operator should know, as sentences. */
+            /** @description Notes for the operator, as sentences. */
             warnings?: string[];
         };
-        /** @description What to change of a sandbox. What is absent stays. */
+        /** @description The changes of a sandbox. Absent members stay as they are. */
         SandboxChange: {
             limits?: components["schemas"]["Limits"] | null;
             name?: string | null;
@@ -4025,7 +4034,7 @@ export interface components {
         SandboxList: {
             sandboxes: components["schemas"]["Sandbox"][];
         };
-        /** @description What a sandbox uses now. */
+        /** @description The current usage of a sandbox. */
         SandboxLoad: {
             /**
              * Format: double
@@ -4049,9 +4058,9 @@ export interface components {
             /** Format: int64 */
             txBytes?: number | null;
         };
-        /** @description What a caller calls a sandbox; unique in its namespace while the sandbox exists. */
+        /** @description The name of a sandbox; unique in its namespace while the sandbox exists. */
         SandboxName: string;
-        /** @description What was asked of a new sandbox. Everything may be left out. */
+        /** @description The specification of a new sandbox. Every member is optional. */
         SandboxSpec: {
             backend?: components["schemas"]["BackendKind"] | null;
             /** @description Absolute. */
@@ -4065,8 +4074,8 @@ export interface components {
             /** @description `host`, or an OCI reference. */
             image?: components["schemas"]["ImageRef"];
             /**
-             * @description Use image `host` if this one cannot be pulled and `host` has its interpreter (`python`, `node`). Without this the
-             *     create fails.
+             * @description Use image `host` if this one cannot be pulled and `host` has its interpreter (`python`, `node`). Without this
+             *     the create fails.
              */
             imageFallback?: boolean;
             init?: components["schemas"]["InitSpec"] | null;
@@ -4079,7 +4088,7 @@ export interface components {
             name?: components["schemas"]["SandboxName"] | null;
             /** @description The caller's own when absent. */
             namespace?: components["schemas"]["Namespace"];
-            /** @description What it reaches on the network. Forks and restored sandboxes get the same. */
+            /** @description Its network policy. Forks and restored sandboxes get the same. */
             network?: components["schemas"]["NetworkSpec"];
             /** @description Applied in their order before anything runs; one that fails makes no sandbox. */
             patches?: components["schemas"]["Patch"][];
@@ -4138,7 +4147,7 @@ export interface components {
             /** @description Visible ASCII. No answer has it. */
             value: string;
         };
-        /** @description Where the value of a secret may go. The operator decides this, never the caller who uses it. */
+        /** @description The hosts that may receive the value of a secret. The operator decides, never the caller who uses it. */
         SecretRules: {
             /** @description Also in the body. */
             body?: boolean;
@@ -4153,13 +4162,13 @@ export interface components {
             /** @description Also in the query of the address. */
             query?: boolean;
         };
-        /** @description How a request asks for a secret: its name, or `NAME=VARIABLE`, or both apart. */
+        /** @description A secret of a request: its name, or `NAME=VARIABLE`, or both as separate members. */
         SecretUse: string | components["schemas"]["SecretUseObject"];
         SecretUseObject: {
             env?: components["schemas"]["SecretName"] | null;
             name: components["schemas"]["SecretName"];
         };
-        /** @description Who the caller is, and what they may do. */
+        /** @description The caller and its rights. */
         Session: {
             /**
              * Format: date-time
@@ -4178,14 +4187,14 @@ export interface components {
             who: components["schemas"]["SessionKind"];
         };
         /**
-         * @description How the caller was admitted.
+         * @description The way the caller was authenticated.
          * @enum {string}
          */
         SessionKind: "owner" | "key" | "dev" | "share";
-        /** @description What to offer. The engine refuses the rest, whatever a page offers. */
+        /** @description The actions to offer. The engine refuses all others, whatever a page offers. */
         SessionRights: {
             audit: boolean;
-            /** @description Change what is there: run, write, stop, remove. */
+            /** @description Changes: run, write, stop, remove. */
             change: boolean;
             /** @description Make sandboxes. */
             create: boolean;
@@ -4214,7 +4223,7 @@ export interface components {
             expiresAt: string;
             id: components["schemas"]["ShareId"];
             key: components["schemas"]["KeyId"] | null;
-            /** @description Whoever made it, as the audit names them. */
+            /** @description The caller who made it, as named in the audit. */
             madeBy: string;
             /** @description The name of the sandbox, or the label of the key. */
             name: string;
@@ -4229,11 +4238,11 @@ export interface components {
         ShareList: {
             shares: components["schemas"]["Share"][];
         };
-        /** @description What to share: a sandbox or a key. */
+        /** @description The sandbox or key to share. */
         ShareRequest: {
             /**
              * Format: uint64
-             * @description How many seconds it holds: up to a week, an hour when absent.
+             * @description Its lifetime in seconds: at most a week; an hour when absent.
              */
             expires?: number | null;
             /** @description Id or label. */
@@ -4252,7 +4261,7 @@ export interface components {
         };
         /** @enum {string} */
         SignalScope: "process" | "group";
-        /** @description How to sign in: exactly one of the three. */
+        /** @description The credentials: exactly one of the three. */
         SignInRequest: {
             /** @description The secret of a key. */
             key?: string | null;
@@ -4274,7 +4283,7 @@ export interface components {
             entries: number;
             /**
              * Format: double
-             * @description How long its source was paused; absent if it was not running.
+             * @description The time its source was paused; absent if it was not running.
              */
             heldMs?: number | null;
             id: components["schemas"]["SnapshotId"];
@@ -4307,7 +4316,7 @@ export interface components {
             /** @description The oldest first. */
             snapshots: components["schemas"]["Snapshot"][];
         };
-        /** @description What a caller calls a snapshot; unique in its namespace. */
+        /** @description The name of a snapshot; unique in its namespace. */
         SnapshotName: string;
         SnapshotRemoved: {
             /** @description False if it has lost its name, and will be deleted with its last user. */
@@ -4350,7 +4359,7 @@ export interface components {
              */
             fingerprint: string;
             id: components["schemas"]["SshKeyId"];
-            /** @description Whoever logs in with it is this key. */
+            /** @description The key whose rights a login with it has. */
             key: components["schemas"]["KeyId"];
         };
         /**
@@ -4377,7 +4386,7 @@ export interface components {
             /** Format: int64 */
             bytes: number;
         };
-        /** @description What an error is about. */
+        /** @description The subject of an error. */
         Subject: {
             /** @description Empty if the caller gave something that is not a name. */
             name: string;
@@ -4403,7 +4412,7 @@ export interface components {
          * @enum {string}
          */
         Thing: "sandbox" | "exec" | "context" | "package_job" | "volume" | "snapshot" | "image" | "key" | "ssh_key" | "secret" | "file" | "host_path" | "patch" | "archive" | "route" | "backend" | "port";
-        /** @description What a sandbox uses now. Absent: this back end cannot tell on this host. */
+        /** @description The current usage of a sandbox. Absent: this back end cannot tell on this host. */
         Usage: {
             /**
              * Format: int64
@@ -4419,7 +4428,7 @@ export interface components {
             network?: components["schemas"]["NetworkTraffic"] | null;
             /**
              * Format: int64
-             * @description How often the kernel killed a process for lack of memory.
+             * @description The number of processes that the kernel killed for lack of memory.
              */
             oomKills?: number | null;
             /**
@@ -4444,7 +4453,7 @@ export interface components {
             name: components["schemas"]["VolumeName"];
             namespace: components["schemas"]["Namespace"];
             quota?: components["schemas"]["ByteSize"] | null;
-            /** @description How its quota is enforced, if it has one. */
+            /** @description The enforcement of its quota, if it has one. */
             quotaHeld?: string | null;
             size?: components["schemas"]["ByteSize"] | null;
             used?: components["schemas"]["ByteSize"] | null;
@@ -4456,7 +4465,7 @@ export interface components {
         VolumeList: {
             volumes: components["schemas"]["Volume"][];
         };
-        /** @description What a caller calls a volume; unique in its namespace. */
+        /** @description The name of a volume; unique in its namespace. */
         VolumeName: string;
         /** @description A request for a new volume. */
         VolumeRequest: {
@@ -4475,7 +4484,7 @@ export interface components {
          * @enum {string}
          */
         Walls: "sharedKernel" | "userSpaceKernel" | "virtualMachine" | "pod" | "nothing";
-        /** @description What a shared address shows: one of the two. */
+        /** @description The target of a shared address: one of the two. */
         Watch: {
             key: components["schemas"]["KeyId"] | null;
             sandbox: components["schemas"]["SandboxId"] | null;
@@ -4489,7 +4498,7 @@ export interface components {
             path: string;
         };
         /**
-         * @description What a write does to an existing file.
+         * @description The effect of a write on an existing file.
          * @enum {string}
          */
         WriteMode: "replace" | "append" | "createNew";
@@ -4956,7 +4965,7 @@ export interface operations {
                 deny?: string[];
                 /** @description Path of the Dockerfile in the context. Default: `Dockerfile`. */
                 dockerfile?: string;
-                /** @description What commands of `RUN` reach without a rule: a preset of networks. Default: `packages`. */
+                /** @description The preset of networks for commands of `RUN`. Default: `packages`. */
                 network?: "default" | "none" | "packages" | "public" | "public+private" | "all";
                 /** @description Do not use cached layers. */
                 noCache?: boolean;
@@ -5373,11 +5382,14 @@ export interface operations {
     events_live: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Only what concerns this sandbox: its id or name. */
                 sandbox?: string;
-                /** @description What to hear of, separated by commas: `sandboxes`, `usage`, `execs`, `calls`, `network`, `pending`. All when absent. */
+                /**
+                 * @description The topics to subscribe to, separated by commas: `sandboxes`, `usage`, `execs`, `calls`, `network`, `pending`.
+                 *     All when absent.
+                 */
                 topics?: string;
             };
             header?: never;
@@ -5407,7 +5419,7 @@ export interface operations {
     network_requests: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Only those that wait for an answer. */
                 pending?: boolean;
@@ -5577,7 +5589,7 @@ export interface operations {
     sandboxes_inspect: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -5611,7 +5623,7 @@ export interface operations {
             query?: {
                 /** @description Stop it first if it runs. */
                 force?: boolean;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -5644,7 +5656,7 @@ export interface operations {
     sandboxes_change: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -5684,7 +5696,7 @@ export interface operations {
     code_run: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -5726,7 +5738,7 @@ export interface operations {
     ports_connect: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description A TCP port on the sandbox's loopback. */
                 port?: number;
@@ -5764,7 +5776,7 @@ export interface operations {
     code_list: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -5799,7 +5811,7 @@ export interface operations {
     code_create: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -5839,7 +5851,7 @@ export interface operations {
     code_remove: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -5873,7 +5885,7 @@ export interface operations {
     code_fork: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -5914,7 +5926,7 @@ export interface operations {
     code_reset: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -5954,7 +5966,7 @@ export interface operations {
                 limit?: number;
                 /** @description Longest patch. */
                 maxBytes?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Changes of text files as a patch, too. */
                 patch?: boolean;
@@ -5995,9 +6007,9 @@ export interface operations {
     sandboxes_drain: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
-                /** @description How long to wait for the running execs. */
+                /** @description The longest wait for the running execs. */
                 timeoutMs?: number;
             };
             header?: never;
@@ -6032,7 +6044,7 @@ export interface operations {
     execs_list: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6067,7 +6079,7 @@ export interface operations {
     execs_start: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description With `wait`: answer after this long even if it is still running. The command continues. */
                 timeoutMs?: number;
@@ -6111,7 +6123,7 @@ export interface operations {
     execs_inspect: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6151,7 +6163,7 @@ export interface operations {
                 follow?: boolean;
                 /** @description Number of the first entry wanted; 1 is the first. `Last-Event-ID` has the same effect and wins. */
                 from?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: {
@@ -6194,7 +6206,7 @@ export interface operations {
             query?: {
                 /** @description At most this many bytes. */
                 length?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Bytes to leave out at the beginning. */
                 offset?: number;
@@ -6235,7 +6247,7 @@ export interface operations {
             query?: {
                 /** @description The media type to return, such as `image/png` or `text/html`; the richest one by default. */
                 mime?: string;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6273,7 +6285,7 @@ export interface operations {
     execs_resize: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6312,7 +6324,7 @@ export interface operations {
     execs_signal: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6353,7 +6365,7 @@ export interface operations {
             query?: {
                 /** @description The body's end is the end of stdin. */
                 close?: boolean;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6396,7 +6408,7 @@ export interface operations {
             query?: {
                 /** @description Number of the first entry wanted; 1 is the first. */
                 from?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6431,7 +6443,7 @@ export interface operations {
     execs_wait: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Answer after this long with the exec as it is then. */
                 timeoutMs?: number;
@@ -6469,7 +6481,7 @@ export interface operations {
     files_pack: {
         parameters: {
             query: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 path: string;
             };
@@ -6507,7 +6519,7 @@ export interface operations {
             query: {
                 /** @description Keep the archive's owners; otherwise everything belongs to root inside. */
                 keepIds?: boolean;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description The directory to unpack into. */
                 path: string;
@@ -6549,7 +6561,7 @@ export interface operations {
     files_chmod: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6587,7 +6599,7 @@ export interface operations {
     files_chown: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6627,7 +6639,7 @@ export interface operations {
             query: {
                 /** @description At most this many bytes. */
                 length?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description First byte wanted. */
                 offset?: number;
@@ -6670,7 +6682,7 @@ export interface operations {
             query: {
                 /** @description Permission bits in octal. */
                 mode?: components["schemas"]["Octal"];
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Make missing directories. */
                 parents?: boolean;
@@ -6715,7 +6727,7 @@ export interface operations {
     files_copy: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6754,7 +6766,7 @@ export interface operations {
         parameters: {
             query: {
                 limit?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Such as `**\/*.rs`. */
                 pattern: string;
@@ -6799,7 +6811,7 @@ export interface operations {
                 limit?: number;
                 /** @description Take the pattern as plain text. */
                 literal?: boolean;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description A regular expression. */
                 pattern: string;
@@ -6837,7 +6849,7 @@ export interface operations {
     files_read_link: {
         parameters: {
             query: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 path: string;
             };
@@ -6875,7 +6887,7 @@ export interface operations {
             query: {
                 /** @description Maximum number of entries; 1000 by default. */
                 limit?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 path: string;
                 recursive?: boolean;
@@ -6912,7 +6924,7 @@ export interface operations {
     files_mkdir: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6950,7 +6962,7 @@ export interface operations {
     files_remove: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -6988,7 +7000,7 @@ export interface operations {
     files_rename: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7028,7 +7040,7 @@ export interface operations {
             query: {
                 /** @description Follow a symlink to its target. */
                 follow?: boolean;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 path: string;
             };
@@ -7064,7 +7076,7 @@ export interface operations {
     files_symlink: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7102,7 +7114,7 @@ export interface operations {
     files_watch: {
         parameters: {
             query: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 path: string;
                 recursive?: boolean;
@@ -7140,7 +7152,7 @@ export interface operations {
     snapshots_fork: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7180,7 +7192,7 @@ export interface operations {
     code_languages: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7215,7 +7227,7 @@ export interface operations {
     links_make: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7255,7 +7267,7 @@ export interface operations {
     network_look: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7290,7 +7302,7 @@ export interface operations {
     network_replace: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7330,7 +7342,7 @@ export interface operations {
     network_patch: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7370,7 +7382,7 @@ export interface operations {
     network_hosts: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7409,7 +7421,7 @@ export interface operations {
                 from?: number;
                 /** @description 100 when absent. The daemon keeps the last 1000. */
                 limit?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7444,7 +7456,7 @@ export interface operations {
     network_request: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7484,7 +7496,7 @@ export interface operations {
     network_answer: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Answer after this long even if nobody has decided; at once when absent. */
                 waitMs?: number;
@@ -7522,7 +7534,7 @@ export interface operations {
     network_grant: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7563,7 +7575,7 @@ export interface operations {
     network_refuse: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7604,7 +7616,7 @@ export interface operations {
     packages_jobs: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7639,7 +7651,7 @@ export interface operations {
     packages_job: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7675,7 +7687,7 @@ export interface operations {
     packages_wait: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Answer after this long with the exec as it is then. */
                 timeoutMs?: number;
@@ -7715,7 +7727,7 @@ export interface operations {
             query?: {
                 /** @description Only this manager's: `pip`, `npm` or `apt`. */
                 manager?: components["schemas"]["PackageManager"];
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Only this package: whether it is there, and the newest job for it. */
                 package?: string;
@@ -7752,7 +7764,7 @@ export interface operations {
     packages_install: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description With `wait`: answer after this long even if it is still running. The job continues. */
                 timeoutMs?: number;
@@ -7796,7 +7808,7 @@ export interface operations {
     sandboxes_pause: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7831,7 +7843,7 @@ export interface operations {
     ports_list_ports: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7866,7 +7878,7 @@ export interface operations {
     ports_expose_port: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7906,7 +7918,7 @@ export interface operations {
     ports_withdraw_port: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7940,7 +7952,7 @@ export interface operations {
     sandboxes_processes: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7975,7 +7987,7 @@ export interface operations {
     sandboxes_renew: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8015,9 +8027,9 @@ export interface operations {
     sandboxes_restart: {
         parameters: {
             query?: {
-                /** @description How long processes may take to end by themselves before they are killed. */
+                /** @description The time processes get to end by themselves before they are killed. */
                 graceMs?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8052,7 +8064,7 @@ export interface operations {
     sandboxes_resume: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8087,7 +8099,7 @@ export interface operations {
     sandboxes_start: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8122,9 +8134,9 @@ export interface operations {
     sandboxes_stop: {
         parameters: {
             query?: {
-                /** @description How long processes may take to end by themselves before they are killed. */
+                /** @description The time processes get to end by themselves before they are killed. */
                 graceMs?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8159,7 +8171,7 @@ export interface operations {
     sandboxes_usage: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8194,7 +8206,7 @@ export interface operations {
     sandboxes_wait: {
         parameters: {
             query: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description The state to wait for. */
                 state: components["schemas"]["SandboxState"];
@@ -8233,7 +8245,7 @@ export interface operations {
     secrets_list: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8261,7 +8273,7 @@ export interface operations {
     secrets_inspect: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8293,7 +8305,7 @@ export interface operations {
     secrets_set: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8333,7 +8345,7 @@ export interface operations {
             query?: {
                 /** @description Also while sandboxes have it: running ones lose it at once, and stopped ones do not start without it. */
                 force?: boolean;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8551,7 +8563,7 @@ export interface operations {
     snapshots_list: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8613,7 +8625,7 @@ export interface operations {
     snapshots_inspect: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8647,7 +8659,7 @@ export interface operations {
             query?: {
                 /** @description Remove it even if it is in use: it loses its name now, and is deleted with its last user. */
                 force?: boolean;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8684,7 +8696,7 @@ export interface operations {
             query?: {
                 /** @description Include its image. */
                 image?: boolean;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Include its parents; true by default. Without them it loads only where they exist. */
                 parents?: boolean;
@@ -8724,7 +8736,7 @@ export interface operations {
     snapshots_restore: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8764,7 +8776,7 @@ export interface operations {
     snapshots_verify: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Also verify all its parents. */
                 parents?: boolean;
@@ -8803,7 +8815,7 @@ export interface operations {
             query?: {
                 /** @description Default: the name it was saved under. */
                 name?: components["schemas"]["SnapshotName"];
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -8978,7 +8990,7 @@ export interface operations {
     volumes_list: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -9040,7 +9052,7 @@ export interface operations {
     volumes_inspect: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -9072,7 +9084,7 @@ export interface operations {
     volumes_remove: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -9105,7 +9117,7 @@ export interface operations {
     volumes_pack: {
         parameters: {
             query: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 path: string;
             };
@@ -9143,7 +9155,7 @@ export interface operations {
             query: {
                 /** @description Keep the archive's owners; otherwise everything belongs to root inside. */
                 keepIds?: boolean;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description The directory to unpack into. */
                 path: string;
@@ -9187,7 +9199,7 @@ export interface operations {
             query: {
                 /** @description At most this many bytes. */
                 length?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description First byte wanted. */
                 offset?: number;
@@ -9230,7 +9242,7 @@ export interface operations {
             query: {
                 /** @description Permission bits in octal. */
                 mode?: components["schemas"]["Octal"];
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description Make missing directories. */
                 parents?: boolean;
@@ -9275,7 +9287,7 @@ export interface operations {
     volumes_copy: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -9315,7 +9327,7 @@ export interface operations {
             query: {
                 /** @description Maximum number of entries; 1000 by default. */
                 limit?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 path: string;
                 recursive?: boolean;
@@ -9352,7 +9364,7 @@ export interface operations {
     volumes_mkdir: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -9390,7 +9402,7 @@ export interface operations {
     volumes_remove_file: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -9428,7 +9440,7 @@ export interface operations {
     volumes_rename: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -9468,7 +9480,7 @@ export interface operations {
             query: {
                 /** @description Follow a symlink to its target. */
                 follow?: boolean;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 path: string;
             };

@@ -13,9 +13,13 @@ use std::{
 use guest_protocol::Request as GuestRequest;
 use jail::{Reply, Request, Unlinked};
 use rustix::process::{Signal, pidfd_send_signal};
-use sandbox::{BackendError, MountOrigin, MountPlan, SandboxId};
+use sandbox::{BackendError, SandboxId};
 
-use super::{Host, hello, instance, record};
+use super::{
+    Host, hello, instance,
+    mounts::{LocatedMount, LocatedSource, MountFiles},
+    record,
+};
 
 /// How often a busy sandbox is measured if measuring is quick. At a gigabyte per second, half a gigabyte too much.
 const MEASURE_EVERY: Duration = Duration::from_millis(500);
@@ -58,11 +62,11 @@ impl Quota {
 }
 
 /// Writable mounts with a limit that nothing else enforces. A read-only mount cannot grow.
-pub(crate) fn quotas(mounts: &[MountPlan]) -> Vec<Quota> {
+pub(crate) fn quotas(mounts: &[LocatedMount]) -> Vec<Quota> {
     let limited = mounts.iter().filter(|mount| !mount.readonly);
     limited
         .filter_map(|mount| match (&mount.source, mount.quota) {
-            (MountOrigin::Path { path, .. }, Some(limit)) => {
+            (LocatedSource::Files(MountFiles::Path { path, .. }), Some(limit)) => {
                 Some(Quota { paths: vec![path.clone()], unlinked: Unlinked::OfPath, limit: limit.bytes() })
             }
             _ => None,

@@ -23,7 +23,7 @@ pub(crate) use self::{
 };
 use super::{
     ids::RANGE,
-    mounts,
+    mounts::{self, LocatedMount},
     names::{self, FileNames},
     network::CONGESTION_CONTROL,
     skeleton::Skeleton,
@@ -116,7 +116,7 @@ pub(crate) struct Decided {
     pub(crate) network: Option<NetworkEnd>,
 }
 
-/// Directories of the layers that a plan names by id, topmost first.
+/// What a plan names by id, as this host has it: the directories of layers, topmost first, and the files of mounts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Beneath {
     /// Existing upper directories of snapshots.
@@ -125,6 +125,7 @@ pub(crate) struct Beneath {
     pub(crate) usr: Vec<PathBuf>,
     /// Layers of the image.
     pub(crate) image: Vec<PathBuf>,
+    pub(crate) mounts: Vec<LocatedMount>,
 }
 
 /// Builds the cage of one sandbox.
@@ -151,7 +152,7 @@ pub(crate) fn build(plan: &SandboxPlan, ground: &Ground, decided: &Decided) -> C
         usr_steps(plan, ground, &lowers.usr, &own, &mut steps);
     }
     kernel_mounts(plan, ground, decided.network.is_some(), &mut steps);
-    let mounts = mounts::place_all(&plan.mounts, ground.ids, &mut steps);
+    let mounts = mounts::place_all(&decided.beneath.mounts, ground.ids, &mut steps);
     steps.push(Step::Pivot { root });
     if plan.rootfs != RootfsPlan::Host {
         // The image's working directory may not exist in it.

@@ -98,9 +98,8 @@ pub(crate) async fn create(
     end_orphans(host, &plan.id).await?;
     // Waits while there is none; it may still die on us.
     host.spawner.at_hand().await?;
-    let (worker, mut plan) = (Arc::clone(host), plan.clone());
-    plan.mounts = host.located(&plan.mounts);
-    let quotas = accounting::quotas(&plan.mounts);
+    let (worker, plan) = (Arc::clone(host), plan.clone());
+    let quotas = accounting::quotas(&host.located(&plan));
     let half_made = HalfMade::new(Arc::clone(host), plan.id.clone(), turn);
     let preparing = tracing::info_span!(target: "trace", "prepare cage");
     let begun = tokio::task::spawn_blocking(move || begin(&worker, &plan, half_made, For::Sandbox))
@@ -228,7 +227,7 @@ pub(crate) fn begin(
         RootfsPlan::Host => host.ground()?,
         RootfsPlan::Image | RootfsPlan::Directory { .. } | RootfsPlan::Disk { .. } => host.ground_of_others(),
     };
-    mounts::check(&plan.mounts, &ground, &host.disk_tools)?;
+    mounts::check(&beneath.mounts, &ground, &host.disk_tools)?;
     if purpose == For::Pool {
         ground.sandboxes = host.directories.waiting();
     }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use edge::{Around, Client, ClientError, Told, UpstreamProxy};
+use edge::{Around, Client, ClientError, EdgeReport, UpstreamProxy};
 use jail::NetworkEnd;
 use sandbox::{
     BackendError, HeldSecrets, NetworkHosts, NetworkPlan, NetworkReport, NetworkTraffic, PublishedPort,
@@ -102,7 +102,8 @@ struct Counted {
 struct Served {
     plan: NetworkPlan,
     end: Inside,
-    /// Where it was started without a network: the sockets that were made later. Guests keep only those they begin with.
+    /// Where it was started without a network: the sockets that were made later. Guests keep only those they begin
+    /// with.
     made: Arc<OnceCell<Arc<NetworkSockets>>>,
 }
 
@@ -440,13 +441,13 @@ async fn roots() -> io::Result<Vec<Vec<u8>>> {
     Ok(found.certs.into_iter().map(|root| root.to_vec()).collect())
 }
 
-fn pass_on(shared: &Shared, told: Told) {
+fn pass_on(shared: &Shared, told: EdgeReport) {
     // Nobody may be listening.
     let send = |report| drop(shared.reports.send(report));
     match told {
-        Told::Events(reported) => reported.into_iter().map(NetworkReport::Event).for_each(send),
-        Told::CaughtUp(number) => send(NetworkReport::CaughtUp(number)),
-        Told::Counters(counted) => {
+        EdgeReport::Events(reported) => reported.into_iter().map(NetworkReport::Event).for_each(send),
+        EdgeReport::CaughtUp(number) => send(NetworkReport::CaughtUp(number)),
+        EdgeReport::Counters(counted) => {
             let mut state = shared.state();
             for (id, now) in counted {
                 if state.served.contains_key(&id) {
@@ -454,6 +455,6 @@ fn pass_on(shared: &Shared, told: Told) {
                 }
             }
         }
-        Told::Lost(n) => tracing::warn!("{n} reports of the edge were lost"),
+        EdgeReport::Lost(n) => tracing::warn!("{n} reports of the edge were lost"),
     }
 }

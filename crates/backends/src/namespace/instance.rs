@@ -140,8 +140,8 @@ impl NamespaceInstance {
         let end = self.network_end(plan)?;
         // Only a program inside can be in the way, and may be for ever.
         let sockets = network::make_later(&self.id, &end.names, end.end.clone(), Duration::ZERO).await?;
-        let in_words = network::statement(plan, Some(&end.end)).to_owned();
-        let mut isolation = Isolation { network: in_words, ..self.isolation.clone() };
+        let network = network::statement(plan, Some(&end.end));
+        let mut isolation = Isolation { network, ..self.isolation.clone() };
         isolation.warnings.extend(network::warning(Some(&end.end)));
         // A later daemon reads there that it has a network, and makes the sockets anew.
         let noted = record::Record::read(&end.names).and_then(|record| {
@@ -150,7 +150,7 @@ impl NamespaceInstance {
         });
         noted.map_err(|error| error::from_io(format!("could not note the network of {}", self.id), error))?;
         let isolation = self.widened.get_or_init(|| isolation);
-        tracing::info!(sandbox = %self.id, network = isolation.network, "it has a network now");
+        tracing::info!(sandbox = %self.id, network = %isolation.network, "it has a network now");
         edge.serve(&self.id, plan, end, Some(sockets));
         Ok(())
     }
@@ -371,7 +371,7 @@ pub(crate) async fn adopt(
         return Ok(None);
     };
     let lease = host.inherited.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-    let quotas = accounting::quotas(&host.located(&plan.mounts));
+    let quotas = accounting::quotas(&host.located(plan));
     let mut instance = NamespaceInstance::new(Arc::clone(host), id.clone(), record.isolation, pidfd, quotas)?;
     instance.give(lease);
     instance.serve_network(&plan.network);

@@ -43,8 +43,8 @@ use jail::{Reply, Request, cgroup::Cgroups};
 use sandbox::{
     Authority, Backend, BackendError, BackendImages, BackendKind, BackendNetwork, BackendSnapshots,
     BackendVolumes, ByteSize, Capabilities, Capability, DiffQuery, DiffReport, DnsName, HeldSecrets, Holding,
-    Instance, MountOrigin, MountPlan, NetworkReport, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan,
-    SnapshotId, TreeCopy, TreeFacts, VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
+    Instance, NetworkReport, Next, PublishedPort, RootfsPlan, SandboxId, SandboxPlan, SnapshotId, TreeCopy,
+    TreeFacts, VolumeId, VolumeKind, VolumeStorage, network::NetworkSockets,
 };
 use tokio::{io::Interest, sync::broadcast};
 
@@ -53,6 +53,7 @@ pub(crate) use cage::{KernelFiles, internet_budget, tcp_socket_bytes};
 pub use create::CreateCosts;
 use edge_keeper::Edge;
 pub use edge_keeper::{EdgeStarter, HostProxy};
+use mounts::LocatedMount;
 pub use names::Directories;
 use names::FileNames;
 pub use pool::PoolConfig;
@@ -321,23 +322,19 @@ impl Host {
         uppers.filter(|upper| upper.is_dir()).collect()
     }
 
-    /// Finds the snapshots and the image of a plan. May block.
+    /// Finds the snapshots, the image and the mounts of a plan. May block.
     fn beneath(&self, plan: &SandboxPlan) -> Result<Beneath, BackendError> {
         let is_host = plan.rootfs == RootfsPlan::Host;
         let usr = if is_host { self.uppers(&plan.above, "usr") } else { Vec::new() };
         let image = names::image_layers(&self.directories.home, plan)?;
-        Ok(Beneath { root: self.uppers(&plan.above, "root"), usr, image })
+        let mounts = self.located(plan);
+        Ok(Beneath { root: self.uppers(&plan.above, "root"), usr, image, mounts })
     }
 
-    /// The mounts of a plan with the paths of its volumes.
-    fn located(&self, mounts: &[MountPlan]) -> Vec<MountPlan> {
-        let mut mounts = mounts.to_vec();
-        for mount in &mut mounts {
-            if let MountOrigin::Volume { id } = &mount.source {
-                mount.source = volume::origin(self, id);
-            }
-        }
-        mounts
+    /// The mounts of a plan with the paths of their files.
+    fn located(&self, plan: &SandboxPlan) -> Vec<LocatedMount> {
+        let located = |mount| LocatedMount::new(mount, |id| volume::files(self, id));
+        plan.mounts.iter().map(located).collect()
     }
 
     /// Deletes files, whoever owns them.

@@ -16,7 +16,7 @@ use guest_protocol::{
 use jail::{NamedPorts, NetworkEnd, NetworkMeans};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use sandbox::{
-    BackendError, Next, SandboxId, SandboxPlan,
+    BackendError, NetworkHold, Next, SandboxId, SandboxPlan,
     network::{
         MAX_NAMED_PORTS, MAX_NETWORK_SOCKETS, NetworkPlan, NetworkSockets, NotByName, OWN_ADDRESS_V4,
         OWN_ADDRESS_V6, RELEASE_MARK, ReachedPorts,
@@ -39,10 +39,6 @@ pub(crate) const CONGESTION_CONTROL: &str = "reno";
 /// Any port: the socket is not used, it only shows its network namespace.
 const ANY_PORT: u16 = 9;
 const TRY_AGAIN: Duration = Duration::from_millis(50);
-
-/// Both begin with [`sandbox::EDGE_NETWORK`].
-const EDGE_BY_TPROXY: &str = "edge (tproxy)";
-const EDGE_BY_NAMED_PORTS: &str = "edge (named ports)";
 
 /// The end of a sandbox's network inside; `None` if its plan needs none.
 pub(crate) fn end_of(plan: &SandboxPlan, means: &NetworkMeans) -> Result<Option<NetworkEnd>, BackendError> {
@@ -94,13 +90,13 @@ pub(crate) fn what_is_missing(means: &NetworkMeans) -> Option<String> {
     }
 }
 
-/// A sandbox's network in the words of its isolation.
-pub(crate) fn statement(plan: &NetworkPlan, end: Option<&NetworkEnd>) -> &'static str {
+/// A sandbox's network for the statement of its isolation.
+pub(crate) fn statement(plan: &NetworkPlan, end: Option<&NetworkEnd>) -> NetworkHold {
     match end {
-        Some(NetworkEnd { named: Some(_), .. }) => EDGE_BY_NAMED_PORTS,
-        Some(_) => EDGE_BY_TPROXY,
-        None if plan.reaches_packages() => "packages",
-        None => "none",
+        Some(NetworkEnd { named: Some(_), .. }) => NetworkHold::EdgeByNamedPorts,
+        Some(_) => NetworkHold::Edge,
+        None if plan.reaches_packages() => NetworkHold::Packages,
+        None => NetworkHold::Loopback,
     }
 }
 
@@ -199,8 +195,8 @@ async fn answer(
     }
 }
 
-/// Makes the end of a network for a sandbox that was started without one ([`jail::make_network_later`]). `patience`: how
-/// long sockets of an earlier daemon may be in the way.
+/// Makes the end of a network for a sandbox that was started without one ([`jail::make_network_later`]). `patience`:
+/// how long sockets of an earlier daemon may be in the way.
 pub(crate) async fn make_later(
     id: &SandboxId,
     names: &PlaceNames,

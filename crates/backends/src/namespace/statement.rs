@@ -5,7 +5,9 @@ use jail::{
     cgroup::{Cgroups, Controller},
 };
 use rustix::process::Resource;
-use sandbox::{BackendKind, ByteSize, Enforcement, Isolation, LimitKind, LimitStatement, LimitsPlan};
+use sandbox::{
+    BackendKind, ByteSize, Enforcement, Isolation, LimitKind, LimitStatement, LimitsPlan, NetworkHold,
+};
 
 use super::{
     accounting,
@@ -96,7 +98,7 @@ impl Means {
     }
 
     /// `network`: see [`super::network::statement`].
-    pub(crate) fn isolation(&self, limits: &LimitsPlan, disk: &DiskHold, network: &str) -> Isolation {
+    pub(crate) fn isolation(&self, limits: &LimitsPlan, disk: &DiskHold, network: NetworkHold) -> Isolation {
         let id_map = match self.ids {
             Ids::OwnRange => "own-range",
             Ids::Host => "host",
@@ -112,7 +114,7 @@ impl Means {
             capabilities: jail::WORKLOAD_CAPABILITIES.map(|name| format!("CAP_{name}")).to_vec(),
             no_new_privileges: true,
             seccomp: Some(jail::FILTER_NAME.to_owned()),
-            network: network.to_owned(),
+            network,
             cgroups: self.cgroups.version().as_str().to_owned(),
             limits: self.limits(limits, disk),
             warnings: self.warnings.clone(),

@@ -9,9 +9,7 @@ use std::{
 };
 
 use jail::{Cage, MountFlag, Reply, Request, StagePath, Step, Unlinked};
-use sandbox::{
-    BackendError, ByteSize, Defaults, MountOrigin, Next, SandboxId, VolumeId, VolumeKind, VolumeStorage,
-};
+use sandbox::{BackendError, ByteSize, Defaults, Next, SandboxId, VolumeId, VolumeKind, VolumeStorage};
 
 use super::{
     Host,
@@ -19,7 +17,8 @@ use super::{
     create::{self, Begun, HalfMade},
     disk, error,
     instance::NamespaceInstance,
-    make_private, mounts,
+    make_private,
+    mounts::{self, MountFiles},
     statement::DiskHold,
     unexpected,
 };
@@ -67,12 +66,12 @@ pub(crate) fn make(
 }
 
 /// Where a volume's files are.
-pub(crate) fn origin(host: &Host, id: &VolumeId) -> MountOrigin {
+pub(crate) fn files(host: &Host, id: &VolumeId) -> MountFiles {
     let directory = host.directories.volume(id);
     let image = directory.join(IMAGE);
     match image.exists() {
-        true => MountOrigin::Image { path: image, identity: None },
-        false => MountOrigin::Path { path: directory.join(DATA), identity: None },
+        true => MountFiles::Image { path: image, identity: None },
+        false => MountFiles::Path { path: directory.join(DATA), identity: None },
     }
 }
 
@@ -84,8 +83,8 @@ fn make_data(path: &Path) -> io::Result<()> {
 }
 
 pub(crate) async fn used(host: &Host, id: &VolumeId) -> Result<u64, BackendError> {
-    match &origin(host, id) {
-        MountOrigin::Path { path, .. } => {
+    match &files(host, id) {
+        MountFiles::Path { path, .. } => {
             let request = Request::Measure {
                 paths: vec![path.clone()],
                 guest: None,
@@ -97,13 +96,12 @@ pub(crate) async fn used(host: &Host, id: &VolumeId) -> Result<u64, BackendError
                 other => Err(unexpected(&other)),
             }
         }
-        MountOrigin::Image { path, .. } => {
+        MountFiles::Image { path, .. } => {
             let found = fs::metadata(path);
             let found =
                 found.map_err(|error| error::from_io(format!("could not read {}", path.display()), error))?;
             Ok(found.blocks() * 512)
         }
-        MountOrigin::Tmpfs { .. } | MountOrigin::Volume { .. } => Ok(0),
     }
 }
 
@@ -117,39 +115,33 @@ pub(crate) async fn open(
     let turn = host.turn(id).await;
     host.spawner.at_hand().await?;
     let half_made = HalfMade::new(Arc::clone(host), id.clone(), turn);
-    let (worker, origin) = (Arc::clone(host), origin(host, volume));
-    let begun = tokio::task::spawn_blocking(move || begin(&worker, half_made, &origin));
+    let (worker, files) = (Arc::clone(host), files(host, volume));
+    let begun = tokio::task::spawn_blocking(move || begin(&worker, half_made, &files));
     let begun = begun.await.map_err(error::from_join)??;
     let made = create::conclude(host, began, begun, Vec::new()).await;
     made.map(|(instance, _costs)| instance)
 }
 
-fn begin(host: &Arc<Host>, mut half_made: HalfMade, origin: &MountOrigin) -> Result<Begun, BackendError> {
+fn begin(host: &Arc<Host>, mut half_made: HalfMade, files: &MountFiles) -> Result<Begun, BackendError> {
     let limits = Defaults::default().limits;
     let first_id = half_made.take_range(host)?;
-    let mut cage = build(half_made.id(), origin, &host.ground, first_id)?;
+    let mut cage = build(half_made.id(), files, &host.ground, first_id);
     cage.rlimits = host.means.holds(&limits).rlimits;
     // Data written there belongs to the volume; the instance has no files of its own.
-    let isolation = host.means.isolation(&limits, &DiskHold::FileSystem, "none");
+    let isolation = host.means.isolation(&limits, &DiskHold::FileSystem, sandbox::NetworkHold::Loopback);
     create::send(host, half_made, cage, isolation, &limits, None)
 }
 
 /// The cage of an instance that shows a volume: only that is mounted, and nothing in it can be run.
-fn build(
-    id: &SandboxId,
-    origin: &MountOrigin,
-    ground: &Ground,
-    first_id: Option<u32>,
-) -> Result<Cage, BackendError> {
+fn build(id: &SandboxId, files: &MountFiles, ground: &Ground, first_id: Option<u32>) -> Cage {
     let root = StagePath::new(&ground.stage, "root");
     let flags = vec![MountFlag::NoSuid, MountFlag::NoDev, MountFlag::NoExec];
-    let no_volume = || BackendError::Failed { what: "a tmpfs is not a volume".to_owned(), source: None };
-    let mount = mounts::handed(origin, ground.ids, flags).ok_or_else(no_volume)?;
+    let mount = mounts::handed(files, ground.ids, flags);
     let mut steps = cage::apart("volume", None);
     steps.extend([Step::PlaceRoot { mount: 0, at: root.clone() }, Step::Pivot { root }]);
     steps.extend(cage::sealed());
     let id_map = cage::id_map(ground.ids, first_id);
-    Ok(Cage {
+    Cage {
         name: id.to_string(),
         id_map,
         owner: first_id,
@@ -159,5 +151,5 @@ fn build(
         rlimits: Vec::new(),
         // Nothing runs there.
         internet: cage::internet_budget(0),
-    })
+    }
 }

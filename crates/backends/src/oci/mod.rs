@@ -30,8 +30,8 @@ use jail::{
 };
 use sandbox::{
     Backend, BackendError, BackendKind, Capabilities, Capability, Enforcement, Instance, Isolation,
-    LimitKind, LimitStatement, LimitsPlan, MountOrigin, Next, RootfsPlan, SandboxId, SandboxPlan,
-    Walls as StatedWalls,
+    LimitKind, LimitStatement, LimitsPlan, MountOrigin, NetworkHold, Next, RootfsPlan, SandboxId,
+    SandboxPlan, Walls as StatedWalls,
 };
 use tokio::sync::OnceCell;
 use tracing::Instrument as _;
@@ -453,7 +453,7 @@ impl Host {
             capabilities: jail::WORKLOAD_CAPABILITIES.map(|name| format!("CAP_{name}")).to_vec(),
             no_new_privileges: true,
             seccomp: is_shared.then(|| jail::FILTER_NAME.to_owned()),
-            network: "none".to_owned(),
+            network: NetworkHold::Loopback,
             cgroups: self.cgroups.version().as_str().to_owned(),
             limits: self.limit_statements(limits),
             warnings: vec![kernel.to_owned()],

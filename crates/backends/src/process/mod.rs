@@ -18,7 +18,8 @@ use async_trait::async_trait;
 use rustix::process::{Pid, Signal, kill_process};
 use sandbox::{
     Backend, BackendError, BackendKind, Capabilities, Enforcement, GuestStream, Instance, Isolation,
-    LimitKind, LimitStatement, LimitsPlan, Next, RootfsPlan, SandboxId, SandboxPlan, Usage, Walls,
+    LimitKind, LimitStatement, LimitsPlan, NetworkHold, Next, RootfsPlan, SandboxId, SandboxPlan, Usage,
+    Walls,
 };
 use tracing::Instrument as _;
 
@@ -188,7 +189,7 @@ fn isolation(limits: &LimitsPlan) -> Isolation {
         capabilities: Vec::new(),
         no_new_privileges: false,
         seccomp: None,
-        network: "host".to_owned(),
+        network: NetworkHold::Host,
         cgroups: "none".to_owned(),
         limits: vec![
             not_held(LimitKind::Memory, limits.memory.bytes()),
@@ -302,7 +303,7 @@ impl Instance for ProcessInstance {
     async fn pause(&self) -> Result<(), BackendError> {
         Err(BackendError::Unsupported {
             what: "the back end process cannot pause: nothing holds its processes together".to_owned(),
-            next: Some(Next::Advice("Use the back end namespace.".to_owned())),
+            next: Some(Next::UseBackend(BackendKind::Namespace)),
         })
     }
 

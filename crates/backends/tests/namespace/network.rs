@@ -10,7 +10,7 @@ use std::{
 use backends::namespace::CreateCosts;
 use guest_protocol::Request;
 use sandbox::{
-    Backend as _, Capability, Instance, SandboxPlan, SandboxSpec,
+    Backend as _, Capability, Instance, NetworkHold, SandboxPlan, SandboxSpec,
     network::{NetworkSockets, NetworkSpec, Preset},
 };
 
@@ -92,7 +92,7 @@ pub(crate) async fn programs_reach_whoever_holds_the_sockets(world: Arc<World>) 
     }
     let plan = plan(&world, Preset::All);
     let instance = world.create(&plan).await;
-    assert_eq!(instance.isolation().network, "edge (tproxy)");
+    assert_eq!(instance.isolation().network, NetworkHold::Edge);
     let sockets = sockets_of(&world, &plan).await;
     let edge = Edge::start(&sockets);
     let seen = run(&*instance, &["python3", "-c", CLIENT, "4"]).await;
@@ -147,10 +147,10 @@ pub(crate) async fn what_serves_a_network_may_come_later_and_again(world: Arc<Wo
 }
 
 pub(crate) async fn without_a_policy_that_needs_it_there_is_no_network(world: Arc<World>) {
-    for (preset, words) in [(Preset::None, "none"), (Preset::Packages, "packages")] {
+    for (preset, hold) in [(Preset::None, NetworkHold::Loopback), (Preset::Packages, NetworkHold::Packages)] {
         let plan = plan(&world, preset);
         let instance = world.create(&plan).await;
-        assert_eq!(instance.isolation().network, words);
+        assert_eq!(instance.isolation().network, hold);
         assert!(world.backend.network_sockets(&plan.id).await.unwrap().is_none());
         let mut client = Client::connect(&*instance).await;
         assert!(client.try_ask(&Request::NetworkSockets).await.is_none());

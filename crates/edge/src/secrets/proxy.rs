@@ -319,7 +319,7 @@ fn check_target(head: &Parts, host: &DnsName) -> Result<(), Refused> {
         return Ok(());
     }
     let why = format!("this connection is for {host}, and the request is not");
-    let words = format!("Refused by the sandbox's network: {why}. Use a connection of its own.\n");
+    let words = format!("Refused by the sandbox's network: {why}. Use a separate connection.\n");
     Err(Refused { status: StatusCode::MISDIRECTED_REQUEST, words, denied: Some(why) })
 }
 

@@ -28,20 +28,20 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The rules of the secret at this index do not cover where its placeholder is.
-    Uncovered { secret: usize, place: Place },
+    Uncovered { secret: usize, place: PlaceholderSite },
     /// The request is too long with its values.
     TooLong,
 }
 
 /// Where a placeholder was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PlaceholderSite {
     Header(HeaderName),
     Path,
     Query,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PlaceholderSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(name) => write!(f, "the header {name}"),
@@ -73,10 +73,13 @@ impl<'a> Filler<'a> {
         let mut headers = std::mem::take(&mut head.headers);
         for (name, value) in &mut headers {
             for (at, secret) in self.secrets.iter().enumerate() {
-                let Some(found) = Found::in_header(value, secret) else { continue };
+                let Some(found) = HeaderPlaceholder::in_header(value, secret) else { continue };
                 let is_covered = self.covers(secret, head) && covers_header(&secret.rules, name);
                 if !is_covered {
-                    return Err(Refusal::Uncovered { secret: at, place: Place::Header(name.clone()) });
+                    return Err(Refusal::Uncovered {
+                        secret: at,
+                        place: PlaceholderSite::Header(name.clone()),
+                    });
                 }
                 *value = found.filled(secret).ok_or(Refusal::TooLong)?;
                 // Never kept in a table of HTTP/2, where its length could be guessed from.
@@ -92,13 +95,13 @@ impl<'a> Filler<'a> {
         for (at, secret) in self.secrets.iter().enumerate() {
             let placeholder = secret.placeholder.as_bytes();
             if contains(head.uri.path().as_bytes(), placeholder) {
-                return Err(Refusal::Uncovered { secret: at, place: Place::Path });
+                return Err(Refusal::Uncovered { secret: at, place: PlaceholderSite::Path });
             }
             let Some(query) = head.uri.query().filter(|query| contains(query.as_bytes(), placeholder)) else {
                 continue;
             };
             if !self.covers(secret, head) || !secret.rules.query {
-                return Err(Refusal::Uncovered { secret: at, place: Place::Query });
+                return Err(Refusal::Uncovered { secret: at, place: PlaceholderSite::Query });
             }
             let value = in_query(secret.value.expose());
             let filled = replace(query.as_bytes(), placeholder, value.as_bytes(), MAX_FILLED);
@@ -176,13 +179,13 @@ fn allowed(rules: &SecretRules) -> String {
 }
 
 /// A placeholder in a header.
-enum Found {
+enum HeaderPlaceholder {
     Plain(Vec<u8>),
     /// Within `Basic` credentials, here decoded.
     Basic(Vec<u8>),
 }
 
-impl Found {
+impl HeaderPlaceholder {
     fn in_header(value: &HeaderValue, secret: &HeldSecret) -> Option<Self> {
         let (bytes, placeholder) = (value.as_bytes(), secret.placeholder.as_bytes());
         if contains(bytes, placeholder) {
@@ -445,7 +448,7 @@ mod tests {
     fn a_refusal_says_what_is_allowed() {
         let secrets = [secret(rules())];
         let filler = Filler { secrets: &secrets, host: &"api.example".parse().unwrap() };
-        let place = Place::Header(HeaderName::from_static("x-other"));
+        let place = PlaceholderSite::Header(HeaderName::from_static("x-other"));
         let words = filler.in_words(&Refusal::Uncovered { secret: 0, place });
         assert!(words.contains("TOKEN") && words.contains("in: authorization"), "{words}");
         assert!(!words.contains("s3cr3t"));

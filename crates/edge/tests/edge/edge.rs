@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use edge::{Around, Client, Counters, Told};
+use edge::{Around, Client, Counters, EdgeReport};
 use sandbox::{
     HeldSecrets, SandboxId,
     network::{NetworkEvent, NetworkEventKind, NetworkPlan, NetworkSpec, Preset, plan_network},
@@ -53,9 +53,9 @@ impl Edge {
             tokio::spawn(async move {
                 while let Some(tell) = tells.recv().await {
                     match tell {
-                        Told::Events(events) => told.lock().unwrap().extend(events),
-                        Told::Counters(all) => *counters.lock().unwrap() = all[0].1,
-                        Told::CaughtUp(_) | Told::Lost(_) => {}
+                        EdgeReport::Events(events) => told.lock().unwrap().extend(events),
+                        EdgeReport::Counters(all) => *counters.lock().unwrap() = all[0].1,
+                        EdgeReport::CaughtUp(_) | EdgeReport::Lost(_) => {}
                     }
                 }
             });

@@ -180,7 +180,7 @@ impl<'a> Walk<'a> {
             }),
             Base::Stage(other) => {
                 let missing =
-                    || Error::new(ErrorKind::Internal, "a stage comes before the one it is made on");
+                    || Error::new(ErrorKind::Internal, "a stage precedes the stage that it is based on");
                 let end = self.ends.get(*other).and_then(Option::as_ref).ok_or_else(missing)?;
                 Ok(State {
                     image: end.image.clone(),

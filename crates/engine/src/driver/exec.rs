@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandbox::{Action, CellSpec, Error, ErrorKind, ExecSpec, ExecState, Limit, Next, Result, Thing};
+use sandbox::{Action, CellSpec, Error, ExecSpec, ExecState, Limit, Next, Result};
 use store::ExecRecord;
 use tokio::sync::oneshot;
 use tracing::Span;
@@ -94,15 +94,14 @@ impl Driver {
         };
         if self.draining.is_some() {
             let message = format!("{label} is draining and accepts no new commands");
-            return Err(Error::new(ErrorKind::WrongState, message)
-                .about(Thing::Sandbox, &label.name)
-                .with_next(Next::Restart(label.name)));
+            return Err(
+                Error::wrong_state(&label, self.record.state, message).with_next(Next::Restart(label.name))
+            );
         }
         if self.shared.execs.len() >= MAX_OPEN_EXECS {
             let message = format!("{label} already has {MAX_OPEN_EXECS} open execs");
-            return Err(Error::new(ErrorKind::LimitReached, message)
-                .over(Limit::Execs, MAX_OPEN_EXECS as u64, MAX_OPEN_EXECS as u64 + 1)
-                .with_hint("Wait for some of them to finish, or use another sandbox."));
+            let most = MAX_OPEN_EXECS as u64;
+            return Err(Error::over_limit(Limit::Execs, most, most + 1, message));
         }
         Ok((life, self.new_exec(spec, Some(asked_by))?))
     }

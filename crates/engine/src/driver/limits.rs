@@ -1,9 +1,9 @@
 //! Limits that change while the sandbox lives.
 
-use sandbox::{Isolation, LimitKind, Limits, LimitsPlan, Result};
+use sandbox::{Isolation, LimitKind, Limits, LimitsPlan, Result, limit_warnings};
 
 use super::Driver;
-use crate::{Principal, create::too_many_cpus, error};
+use crate::{Principal, error};
 
 impl Driver {
     /// The record first; then the instance holds it, if there is one. If it cannot, everything stays as it was.
@@ -20,10 +20,7 @@ impl Driver {
         asked.swap = change.swap.or(asked.swap);
         asked.cpus = change.cpus.or(asked.cpus);
         asked.pids = change.pids.or(asked.pids);
-        let processors = self.core.config.processors;
-        let outdated = too_many_cpus(&before.spec.limits, processors);
-        plan.warnings.retain(|warning| Some(warning) != outdated.as_ref());
-        plan.warnings.extend(too_many_cpus(asked, processors));
+        plan.limit_warnings = limit_warnings(asked, self.core.config.defaults.processors);
         self.record.plan = plan;
         if let Some(isolation) = &mut self.record.isolation {
             restate(isolation, &decided);

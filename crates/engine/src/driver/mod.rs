@@ -610,8 +610,9 @@ impl Driver {
         }
         if self.record.state == SandboxState::Paused && self.n_running_execs() > 0 {
             let message = format!("{} is paused, so its commands cannot end", self.shared.label());
-            let error = Error::new(ErrorKind::WrongState, message).in_state(SandboxState::Paused);
-            return refuse(reply, error.with_next(Next::Resume(self.shared.label().name)));
+            let label = self.shared.label();
+            let error = Error::wrong_state(&label, SandboxState::Paused, message);
+            return refuse(reply, error.with_next(Next::Resume(label.name)));
         }
         self.draining.get_or_insert_default().push((caller, reply));
         self.publish();
@@ -650,22 +651,22 @@ impl Driver {
             let why =
                 self.record.reason.as_ref().map(|reason| format!(", since {reason}")).unwrap_or_default();
             let message = format!("cannot renew {label}: it is being stopped{why}");
-            return Err(Error::new(ErrorKind::WrongState, message)
-                .in_state(SandboxState::Stopping)
+            return Err(Error::wrong_state(&label, SandboxState::Stopping, message)
                 .with_next(Next::Restart(label.name)));
         }
         if self.record.state == SandboxState::Stopped && self.record.lifetime.on_expiry == OnExpiry::Stop {
             // Its time may have just run out. Nothing runs that could live longer.
-            let message = format!("cannot renew {}: it is stopped", self.shared.label());
-            return Err(Error::new(ErrorKind::WrongState, message)
-                .in_state(SandboxState::Stopped)
-                .with_next(Next::Start(self.shared.label().name)));
+            let label = self.shared.label();
+            let message = format!("cannot renew {label}: it is stopped");
+            return Err(
+                Error::wrong_state(&label, SandboxState::Stopped, message).with_next(Next::Start(label.name))
+            );
         }
         if self.record.state == SandboxState::Failed {
-            let message = format!("cannot renew {}: it has failed", self.shared.label());
-            return Err(Error::new(ErrorKind::WrongState, message)
-                .in_state(SandboxState::Failed)
-                .with_next(Next::Replace(self.shared.label().name)));
+            let label = self.shared.label();
+            let message = format!("cannot renew {label}: it has failed");
+            return Err(Error::wrong_state(&label, SandboxState::Failed, message)
+                .with_next(Next::Replace(label.name)));
         }
         let now = self.core.clock.now();
         let mut renewed = self.record.clone();

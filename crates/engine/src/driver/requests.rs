@@ -9,7 +9,7 @@ use sandbox::{
 };
 
 use super::Driver;
-use crate::{clock, error, network};
+use crate::{clock, network};
 
 /// One step of a request.
 #[derive(Debug)]
@@ -137,9 +137,7 @@ impl Driver {
         now: Timestamp,
         until: Timestamp,
     ) -> Result<NetworkRequest> {
-        if !self.core.backends.has(&self.record.plan, Capability::Network) {
-            return Err(error::not_had(self.record.plan.backend, Capability::Network));
-        }
+        self.core.backends.check(&self.record.plan, Capability::Network)?;
         let rules = self.open_request(id)?.rules.clone();
         let grant = NetworkGrant::new(id.clone(), &rules, ceilings)?;
         let grants = &mut self.record.plan.network.grants;

@@ -42,17 +42,17 @@ pub struct FleetMoment {
 #[serde(rename_all = "camelCase")]
 pub struct BackendHealth {
     pub name: BackendKind,
-    /// Whether none of its sandboxes is unreachable.
+    /// Whether all of its sandboxes can be reached.
     pub healthy: bool,
     pub is_default: bool,
-    /// What separates its sandboxes from the host, as the sandboxes on it say; absent where there are none.
+    /// The walls between its sandboxes and the host, as its sandboxes state them; absent if it has no sandboxes.
     #[schema(required = true)]
     pub walls: Option<Walls>,
     pub sandboxes: u64,
     pub running: u64,
     /// Sandboxes that it does not answer for.
     pub unreachable: u64,
-    /// What is missing on this host, and why, as sentences.
+    /// Missing features of this host, with the reason, as sentences.
     pub missing: Vec<String>,
 }
 

@@ -37,7 +37,7 @@ const DISK_HOLDS: Duration = Duration::from_secs(60);
 /// …and only so many are taken with one sample.
 const DISKS_PER_SAMPLE: usize = 4;
 
-/// What a sandbox uses now.
+/// The current usage of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxLoad {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sandbox::{BackendKind, Isolation, NetworkEvent, NetworkEventKind, NetworkSpec, Preset, plan_network};
+use sandbox::{NetworkEvent, NetworkEventKind, NetworkHold, NetworkSpec, Preset, plan_network};
 use tokio::{sync::watch, time::timeout};
 
 use super::{NetworkLog, ceilings};
@@ -74,8 +74,8 @@ fn may_allow(core: &Core, who: &Principal, rule: &str) -> bool {
 
 fn reach(shared: &Shared) -> NetworkReach {
     let record = &shared.status.borrow().record;
-    let has_edge = record.isolation.as_ref().is_some_and(Isolation::has_edge);
-    if has_edge || record.plan.backend == BackendKind::Process {
+    let hold = record.isolation.as_ref().map(|isolation| isolation.network).unwrap_or_default();
+    if hold.is_edge() || hold == NetworkHold::Host {
         NetworkReach::Policy
     } else if record.plan.network.reaches_packages() {
         NetworkReach::Packages

@@ -33,19 +33,20 @@ use crate::{
     Engine, Principal, SandboxRef, core::Core, driver::Command, error, lifecycle::ask, shared::Shared,
 };
 
-/// What a sandbox reaches, for callers.
+/// The network of a sandbox, for callers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkView {
     /// As it was asked for, with the changes since.
     pub policy: NetworkSpec,
-    /// What the operator allows at most, as one line for each ceiling. No caller can lift them.
+    /// The operator's ceilings, one line each. No caller can lift them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ceilings: Vec<String>,
-    /// What was asked for beyond the policy, oldest first. Grants hold beside the policy until their time is over.
+    /// Requests beyond the policy, oldest first. Grants apply beside the policy until they expire.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<NetworkRequest>,
-    /// How it is held: `none`, `packages`, `edge (tproxy)`, `edge (named ports)`. Absent while the sandbox does not run.
+    /// The means that enforce it: `none`, `packages`, `edge (tproxy)`, `edge (named ports)`. Absent while the sandbox
+    /// does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
     /// The change allows more than the running sandbox was built for: it holds from the next start on.
@@ -64,7 +65,7 @@ pub enum NetworkChange {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NetworkPatch {
-    /// What is reached without a rule.
+    /// The hosts reached without a rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -213,7 +214,7 @@ impl Shared {
             policy: record.spec.network.clone(),
             ceilings: record.plan.network.ceilings.iter().map(ToString::to_string).collect(),
             requests: record.network_requests.clone(),
-            held_by: record.isolation.as_ref().map(|isolation| isolation.network.clone()),
+            held_by: record.isolation.as_ref().map(|isolation| isolation.network.to_string()),
             is_pending: status.life.as_ref().is_some_and(|life| {
                 life.network_waits.load(Ordering::Relaxed) || record.plan.network.needs_edge() && !has_edge
             }),
@@ -242,8 +243,8 @@ pub(crate) fn decide(
     let plan = plan_network(&spec, ceilings)?;
     let (namespace, grants) = (record.namespace.clone(), record.plan.network.grants.clone());
     let plan = sandbox::NetworkPlan { namespace, grants, ..plan };
-    if plan.needs_edge() && !core.backends.has(&record.plan, Capability::Network) {
-        return Err(error::not_had(record.plan.backend, Capability::Network));
+    if plan.needs_edge() {
+        core.backends.check(&record.plan, Capability::Network)?;
     }
     Ok((spec, plan))
 }

@@ -67,9 +67,7 @@ impl Engine {
         {
             let record = &shared.status.borrow().record;
             spec.check(&record.spec.network)?;
-            if !core.backends.has(&record.plan, Capability::Network) {
-                return Err(error::not_had(record.plan.backend, Capability::Network));
-            }
+            core.backends.check(&record.plan, Capability::Network)?;
         }
         let request = NetworkRequest {
             id: NetworkRequestId::from_random(names::random_bytes()?),

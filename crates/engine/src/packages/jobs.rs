@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use sandbox::{Error, ErrorKind, PackageJobId, PackageManager, RequestId, Result, SandboxId};
+use sandbox::{Error, Limit, PackageJobId, PackageManager, RequestId, Result, SandboxId};
 use store::PackageJobRecord;
 use tokio::sync::watch;
 
@@ -60,8 +60,8 @@ impl Jobs {
         }
         if of_sandbox().count() >= MAX_OPEN_JOBS {
             let message = format!("{MAX_OPEN_JOBS} package jobs of this sandbox are still open");
-            return Err(Error::new(ErrorKind::LimitReached, message)
-                .with_hint("Wait for some of them to finish; one job can install several packages."));
+            let most = MAX_OPEN_JOBS as u64;
+            return Err(Error::over_limit(Limit::PackageJobs, most, most + 1, message));
         }
         open.insert(new.id, Arc::clone(job));
         Ok(None)

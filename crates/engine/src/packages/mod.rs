@@ -20,8 +20,8 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use sandbox::{
-    Action, Error, ErrorKind, ExecId, InstalledPackage, Package, PackageJobId, PackageManager, PackageSpec,
-    PackageState, RequestId, Result, SandboxId, Thing,
+    Action, Error, ErrorKind, ExecId, InstalledPackage, Next, Package, PackageJobId, PackageManager,
+    PackageSpec, PackageState, RequestId, Result, SandboxId, Setting, Thing,
 };
 use serde::{Deserialize, Serialize};
 use store::PackageJobRecord;
@@ -146,7 +146,7 @@ impl Engine {
         let shared = self.core().find_to_change(who, which).await?;
         let gateway = self.core().config.packages.clone().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "packages cannot be installed: this daemon does not allow it")
-                .with_hint("Set packages.enabled to true in the daemon's configuration.")
+                .with_next(Next::Configure(Setting::Packages))
         })?;
         if !shared.status.borrow().record.plan.network.reaches_packages() {
             let message = format!("{} reaches no package indexes: its network is closed", shared.label());

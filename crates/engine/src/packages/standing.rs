@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, future::try_join_all, stream};
-use sandbox::{BackendKind, Result, RootfsPlan, SandboxPlan};
+use sandbox::{Result, RootfsPlan, SandboxPlan, Walls};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -52,12 +52,13 @@ pub(crate) struct Standing {
 }
 
 /// The gateway for plain commands of a sandbox. None where the operator wants no packages; in builds, which say
-/// themselves what each step reaches; without walls, where the files and ports are the host's own; and where the network
-/// policy leaves no packages.
+/// themselves what each step reaches; without walls, where the files and ports are the host's own; and where the
+/// network policy leaves no packages.
 fn gateway_of(core: &Core, shared: &Shared) -> Option<Arc<dyn PackageGateway>> {
     let gateway = core.config.packages.clone()?;
     let status = shared.status.borrow();
-    let has_walls = status.record.plan.backend != BackendKind::Process;
+    let isolation = status.record.isolation.as_ref();
+    let has_walls = isolation.is_none_or(|isolation| isolation.walls != Walls::Nothing);
     let is_reached = status.record.plan.network.reaches_packages();
     (has_walls && is_reached && !build::is_of_builds(&status.record.spec)).then_some(gateway)
 }

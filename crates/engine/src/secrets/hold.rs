@@ -102,7 +102,7 @@ pub(crate) fn release(core: &Core, record: &SandboxRecord) {
 fn network<'a>(core: &'a Core, record: &SandboxRecord) -> Result<&'a dyn BackendNetwork> {
     let backend = core.backends.of(&record.plan).ok();
     let network = backend.and_then(|backend| backend.network());
-    network.ok_or_else(|| error::not_had(record.plan.backend, Capability::Network))
+    network.ok_or_else(|| core.backends.lacks(record.plan.backend, Capability::Network))
 }
 
 /// Each host of the secrets once. Nothing starts without one of its secrets.

@@ -54,12 +54,12 @@ pub struct SignedShare {
 #[schema(as = Share)]
 pub struct ShareView {
     pub id: ShareId,
-    /// Whoever made it, as the audit names them.
+    /// The caller who made it, as named in the audit.
     pub made_by: String,
     /// The key of whoever made it, if one was used. The share ends with it.
     #[schema(required = true)]
     pub key: Option<KeyId>,
-    /// What it shows: a sandbox…
+    /// A shared sandbox…
     #[schema(required = true)]
     pub sandbox: Option<SandboxId>,
     /// …or what this key does.
@@ -241,7 +241,7 @@ impl Engine {
         let found = self.core().keys.id_of(which);
         let is_own = found.is_some() && found == who.key;
         if !is_own && !who.is_owner {
-            let message = format!("{} may share what it does itself, and no other key", who.name);
+            let message = format!("{} may share its own key only", who.name);
             return Err(Error::new(ErrorKind::Denied, message));
         }
         found.ok_or_else(|| {
@@ -253,10 +253,10 @@ impl Engine {
 
 /// The same words for a share that was never made, was revoked, has expired, or whose sandbox or key is gone.
 fn no_such_share() -> Error {
-    Error::new(ErrorKind::Unauthenticated, "this shared address leads nowhere, or has expired")
+    Error::new(ErrorKind::Unauthenticated, "this shared address is invalid or has expired")
         .with_hint("Ask whoever shared it for a new one.")
 }
 
 fn no_share_called(id: &ShareId) -> Error {
-    Error::not_found(format!("there is no share {id}")).with_hint("List the shares that hold.")
+    Error::not_found(format!("there is no share {id}")).with_hint("List the active shares.")
 }

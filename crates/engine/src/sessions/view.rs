@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{Access, Engine, Principal, Scope};
 
-/// How the caller was admitted.
+/// The way the caller was authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionKind {
@@ -20,7 +20,7 @@ pub enum SessionKind {
     Share,
 }
 
-/// Who the caller is, and what they may do.
+/// The caller and its rights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Session)]
@@ -43,13 +43,13 @@ pub struct SessionView {
     pub watch: Option<Watched>,
 }
 
-/// What to offer. The engine refuses the rest, whatever a page offers.
+/// The actions to offer. The engine refuses all others, whatever a page offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionRights {
     /// Make sandboxes.
     pub create: bool,
-    /// Change what is there: run, write, stop, remove.
+    /// Changes: run, write, stop, remove.
     pub change: bool,
     /// Make and revoke keys.
     pub keys: bool,
@@ -70,7 +70,7 @@ pub struct SessionRights {
     pub share: bool,
 }
 
-/// What a shared address shows: one of the two.
+/// The target of a shared address: one of the two.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Watch)]

@@ -165,21 +165,23 @@ impl Snapshots {
     /// A slot for one more of `who`, or why there is none.
     pub(crate) fn make_room(self: &Arc<Self>, who: &Principal) -> Result<Room> {
         let mut inner = self.inner();
-        let refuse = |message: String| {
-            Err(Error::new(ErrorKind::LimitReached, message).with_next(Next::Raise(Limit::Snapshots)))
+        let refuse = |most: usize, has: usize, message: String| {
+            Err(Error::over_limit(Limit::Snapshots, most as u64, has as u64 + 1, message))
         };
-        if inner.by_id.len() + inner.making.len() >= self.most {
-            return refuse(format!("the limit of {} snapshots is reached", self.most));
+        let n_all = inner.by_id.len() + inner.making.len();
+        if n_all >= self.most {
+            return refuse(self.most, n_all, format!("the limit of {} snapshots is reached", self.most));
         }
         if let Some(key) = &who.key {
             let has = inner.by_id.values().map(|kept| &kept.snapshot.record.owner);
             let makes = inner.making.values().map(|being_made| &being_made.owner);
             let n_has = has.chain(makes).filter(|owner| owner.as_ref() == Some(key)).count();
             if n_has >= self.most_each {
-                return refuse(format!(
-                    "{} may have {} snapshots and already has {n_has}",
-                    who.name, self.most_each
-                ));
+                return refuse(
+                    self.most_each,
+                    n_has,
+                    format!("{} may have {} snapshots and already has {n_has}", who.name, self.most_each),
+                );
             }
         }
         inner.n_begun += 1;

@@ -30,19 +30,18 @@ impl VolumeLimits {
         all: impl ExactSizeIterator<Item = &'a VolumeRecord>,
     ) -> Result<()> {
         if all.len() >= self.count {
-            return refuse(format!("the limit of {} volumes is reached", all.len()));
+            let n = all.len() as u64;
+            let message = format!("the limit of {n} volumes is reached");
+            return Err(Error::over_limit(Limit::Volumes, self.count as u64, n + 1, message));
         }
         if who.key.is_none() {
             return Ok(());
         }
         let own: Vec<_> = all.filter(|record| record.owner == who.key).collect();
         if own.len() >= self.count_each {
-            return refuse(format!(
-                "{} may have {} volumes and already has {}",
-                who.name,
-                self.count_each,
-                own.len()
-            ));
+            let (most, has) = (self.count_each as u64, own.len() as u64);
+            let message = format!("{} may have {most} volumes and already has {has}", who.name);
+            return Err(Error::over_limit(Limit::Volumes, most, has + 1, message));
         }
         let Some(most) = self.bytes_each else { return Ok(()) };
         let Some(wanted) = most_bytes(spec) else {
@@ -53,11 +52,12 @@ impl VolumeLimits {
         // A volume made before there was a limit may have none of its own.
         let taken = own.iter().filter_map(|record| most_bytes(&record.spec)).fold(0, u64::saturating_add);
         if taken.saturating_add(wanted) > most.bytes() {
-            return refuse(format!(
+            let message = format!(
                 "{} may have volumes of {most} in total, and already has {}",
                 who.name,
                 ByteSize(taken)
-            ));
+            );
+            return Err(Error::new(ErrorKind::LimitReached, message).with_next(Next::Raise(Limit::Volumes)));
         }
         Ok(())
     }
@@ -66,8 +66,4 @@ impl VolumeLimits {
 /// The size that a volume can grow to.
 fn most_bytes(spec: &VolumeSpec) -> Option<u64> {
     spec.size.or(spec.quota).map(ByteSize::bytes)
-}
-
-fn refuse(message: String) -> Result<()> {
-    Err(Error::new(ErrorKind::LimitReached, message).with_next(Next::Raise(Limit::Volumes)))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use archive::{BLOCK, header_type};
 use futures_util::StreamExt;
 use guest_protocol::Request;
-use sandbox::{ByteSize, Error, ErrorKind, FileEntry, Result, VolumeStorage};
+use sandbox::{ByteSize, Error, ErrorKind, FileEntry, Limit, Next, Result, Thing, VolumeStorage};
 use store::VolumeRecord;
 
 use super::{Claim, Held, Measured};
@@ -40,7 +40,7 @@ impl Room {
         let claim = held.claim();
         let used = core.measure_volume(volume, Measured::ToWrite).await.ok_or_else(|| {
             Error::new(ErrorKind::Unavailable, format!("cannot measure volume {}", volume.spec.name))
-                .with_hint("Try again; its quota cannot be enforced without this.")
+                .with_next(Next::Retry)
         })?;
         let free = quota.bytes().saturating_sub(used.bytes());
         let room = Self { free, claim, quota, name: volume.spec.name.to_string() };
@@ -61,13 +61,14 @@ impl Room {
     }
 
     fn less(mut self, bytes: u64) -> Result<Self> {
-        if self.claim.take(bytes, self.free) { Ok(self) } else { Err(self.passed()) }
-    }
-
-    fn passed(&self) -> Error {
+        let claimed = self.claim.take(bytes);
+        if claimed <= self.free {
+            return Ok(self);
+        }
         let message = format!("volume {} would exceed its quota of {}", self.name, self.quota);
-        Error::new(ErrorKind::LimitReached, message)
-            .with_hint("Delete files from the volume, or use one with a higher quota.")
+        let quota = self.quota.bytes();
+        let asked = (quota - self.free.min(quota)).saturating_add(claimed);
+        Err(Error::over_limit(Limit::VolumeQuota, quota, asked, message).about(Thing::Volume, self.name))
     }
 }
 

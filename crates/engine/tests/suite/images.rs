@@ -6,9 +6,11 @@ use engine::{
     BuildSpec, Digest, DockerfileSource, Force, ImageConfig, ImageOptions, Platform, Principal, Progress,
     PullOptions, Reference, RestoreSpec, SandboxRef, SnapshotSpec,
 };
-use sandbox::{ErrorKind, FileIdentity, ImageRef, Next, PullPolicy, RootfsPlan, RootfsSpec, SandboxSpec};
+use sandbox::{
+    ErrorKind, FileIdentity, ImageRef, Next, PullPolicy, RootfsPlan, RootfsSpec, SandboxSpec, Setting,
+};
 
-use super::support::{World, advice, bytes, in_time};
+use super::support::{World, bytes, in_time};
 
 async fn with_images() -> World {
     World::with(|config| {
@@ -377,7 +379,7 @@ async fn only_the_operator_reaches_registries_of_the_hosts_own_network() {
         let spec = SandboxSpec { namespace, ..on(&image, "web") };
         let created = in_time(world.engine.create_sandbox(who, spec)).await.unwrap_err();
         assert_eq!(created.kind(), ErrorKind::Denied, "{created}");
-        assert!(advice(&created).contains("images.registries"), "{created}");
+        assert_eq!(created.next(), Some(&Next::Configure(Setting::Registries)), "{created}");
     }
     let dockerfile = DockerfileSource::Text(format!("FROM {image}\n"));
     let (events, _told) = tokio::sync::mpsc::channel(100);

@@ -7,11 +7,12 @@ use engine::{
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use sandbox::{
-    ErrorKind, PackageJobId, PackageManager, PackageSpec, PackageState, Result, SandboxId, SandboxSpec,
+    ErrorKind, Next, PackageJobId, PackageManager, PackageSpec, PackageState, Result, SandboxId, SandboxSpec,
+    Setting,
 };
 use store::PackageJobRecord;
 
-use super::support::{PATIENCE, World, advice, bytes, in_time};
+use super::support::{PATIENCE, World, bytes, in_time};
 
 /// No simulated program is ever a client, so nothing is ever requested from it.
 #[derive(Debug)]
@@ -289,7 +290,7 @@ async fn without_a_gateway_nothing_is_installed() {
     let which = world.create().await;
     let refused = world.engine.install_packages(&world.who, &which, npm(&["left-pad"])).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
-    assert!(advice(&refused).contains("packages.enabled"));
+    assert_eq!(refused.next(), Some(&Next::Configure(Setting::Packages)));
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ pub(crate) use self::{
     bundle::Form,
     collect::{Cell, Collected, Finished},
     records::{CellEvent, PictureCaps},
-    reread::{MAX_OUTPUT_NUMBER, n_outputs, output},
+    reread::{MAX_OUTPUT_NUMBER, Searches, n_outputs, output},
     serving::{Budget, Serving},
 };
 pub use self::{

@@ -1,10 +1,10 @@
 //! Outputs of a cell, read again from its ledger. Nothing is stored twice.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use engine::{Engine, EntryBody, Follow, MimeBundle, Principal, Rich, RichReader, SandboxRef};
 use futures_util::StreamExt;
-use sandbox::{Error, ErrorKind, ExecId, Result};
+use sandbox::{Error, ErrorKind, ExecId, Next, Result};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::bundle::{self, Form};
@@ -16,11 +16,20 @@ pub(crate) const MAX_OUTPUT_NUMBER: u32 = 1_000_000;
 const MAX_SEARCHES: usize = 4;
 /// How long a search waits for others.
 const SEARCH_PATIENCE: Duration = Duration::from_secs(10);
-static SEARCHES: Semaphore = Semaphore::const_new(MAX_SEARCHES);
+
+/// The searches that are going on. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Searches(Arc<Semaphore>);
+
+impl Default for Searches {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_SEARCHES)))
+    }
+}
 
 /// One output in the form that is asked for, or in its best one. Bounded by what a record may have.
 pub(crate) async fn output(
-    engine: &Engine,
+    (engine, searches): (&Engine, &Searches),
     who: &Principal,
     which: &SandboxRef,
     exec: &ExecId,
@@ -28,7 +37,7 @@ pub(crate) async fn output(
     mime: Option<&str>,
 ) -> Result<Form> {
     let mut n_seen = 0;
-    let found = visit(engine, who, which, exec, |data| {
+    let found = visit((engine, searches), who, which, exec, |data| {
         n_seen += 1;
         (n_seen == number).then_some(data)
     })
@@ -47,13 +56,13 @@ pub(crate) async fn output(
 
 /// How many outputs there are.
 pub(crate) async fn n_outputs(
-    engine: &Engine,
+    (engine, searches): (&Engine, &Searches),
     who: &Principal,
     which: &SandboxRef,
     exec: &ExecId,
 ) -> Result<u32> {
     let mut n = 0;
-    visit(engine, who, which, exec, |_data| {
+    visit((engine, searches), who, which, exec, |_data| {
         n += 1;
         None::<()>
     })
@@ -63,13 +72,13 @@ pub(crate) async fn n_outputs(
 
 /// Shows every output to `look` until it has what it wants.
 async fn visit<T>(
-    engine: &Engine,
+    (engine, searches): (&Engine, &Searches),
     who: &Principal,
     which: &SandboxRef,
     exec: &ExecId,
     mut look: impl FnMut(MimeBundle) -> Option<T>,
 ) -> Result<Option<T>> {
-    let _place = place().await?;
+    let _place = searches.place().await?;
     let mut items = engine.exec_entries(who, which, exec, 1, Follow::No).await?;
     let mut reader = RichReader::default();
     while let Some(item) = items.next().await {
@@ -90,13 +99,15 @@ async fn visit<T>(
     Ok(None)
 }
 
-async fn place() -> Result<SemaphorePermit<'static>> {
-    match tokio::time::timeout(SEARCH_PATIENCE, SEARCHES.acquire()).await {
-        Ok(Ok(place)) => Ok(place),
-        Ok(Err(_)) | Err(_) => {
-            let message =
-                format!("{MAX_SEARCHES} outputs are already being searched for, which is the limit");
-            Err(Error::new(ErrorKind::LimitReached, message).with_hint("Try again in a moment."))
+impl Searches {
+    async fn place(&self) -> Result<SemaphorePermit<'_>> {
+        match tokio::time::timeout(SEARCH_PATIENCE, self.0.acquire()).await {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(_)) | Err(_) => {
+                let message =
+                    format!("{MAX_SEARCHES} outputs are already being searched for, which is the limit");
+                Err(Error::new(ErrorKind::LimitReached, message).with_next(Next::Retry))
+            }
         }
     }
 }

@@ -7,13 +7,13 @@ use utoipa::ToSchema;
 
 use super::file_link::FileLink;
 
-/// What a piece of code printed, showed and made, and how it ended.
+/// The output, the displayed values and the changed files of a piece of code, and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CellResult {
     pub exec_session_id: String,
     pub language: String,
-    /// Where its variables live; absent for languages that keep none.
+    /// The context of its variables; absent for languages that keep none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
     pub stdout: String,
@@ -38,7 +38,7 @@ pub struct CellResult {
     pub state_kept: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_lost: Option<StateLoss>,
-    /// How it ended, where the exit code alone does not tell.
+    /// The outcome, where the exit code alone does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     pub duration_ms: u64,

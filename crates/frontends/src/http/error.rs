@@ -10,7 +10,7 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
-use sandbox::{Error, ErrorKind, Limit, Next, Thing};
+use sandbox::{Error, ErrorKind, Limit, Next, Setting, Thing};
 
 use super::{ErrorBody, ErrorDetail, foreign::ErrorForm};
 
@@ -100,6 +100,7 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::Restart(sandbox) => {
             format!("Wait until sandbox {sandbox} has stopped, then start it if it still exists.")
         }
+        Next::Reboot(sandbox) => format!("Stop sandbox {sandbox} and start it again; its files are kept."),
         Next::Inspect(sandbox) => format!("Inspect sandbox {sandbox} and try again."),
         Next::Replace(sandbox) => format!("Remove sandbox {sandbox} and create another."),
         Next::List(Thing::Exec) => {
@@ -170,9 +171,30 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
             "`warren doctor --recover` on the daemon's machine rebuilds the records.".to_owned()
         }
         Next::UseBackend(backend) => format!("Set `backend` to `{backend}`, or omit it."),
+        Next::Configure(setting) => configure(*setting).to_owned(),
+        Next::LogIn => {
+            "Check the name: registries answer the same for images that do not exist. Or send `credentials`: keys use \
+             the daemon's own login only for registries that its operator lists."
+                .to_owned()
+        }
         Next::Listen => "Start the daemon with `warren serve`, or with --listen and an address.".to_owned(),
     };
     Some(hint)
+}
+
+fn configure(setting: Setting) -> &'static str {
+    match setting {
+        Setting::PublishAddresses => {
+            "Omit the address for 127.0.0.1, or ask the daemon's operator to allow this one (`serve --publish-on`)."
+        }
+        Setting::Registries => {
+            "Use a public registry, or ask the daemon's operator to add this one to its configuration \
+             (images.registries)."
+        }
+        Setting::Packages => {
+            "Ask the daemon's operator to set packages.enabled to true in its configuration."
+        }
+    }
 }
 
 fn plural(what: Thing) -> String {

@@ -18,12 +18,12 @@ pub struct ErrorBody {
 pub struct ErrorDetail {
     /// Stable; programs decide by it.
     pub kind: ErrorKind,
-    /// Names the thing and the value. The words may change.
+    /// Names the thing and the value. The wording may change.
     pub message: String,
-    /// What to do next, as a sentence.
+    /// The next step, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// What it is about.
+    /// Its subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<Subject>,
     /// The state of the sandbox, where that is the reason.
@@ -32,7 +32,7 @@ pub struct ErrorDetail {
     /// The limit that would be passed, where that is the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Overrun>,
-    /// What to do next, for programs; the hint says it in words.
+    /// The next step, for programs; the hint has it in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = next_step)]
     pub next: Option<Next>,

@@ -9,11 +9,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use engine::{ByteStream, Engine, LinkTarget, OpenLink, SandboxRef};
+use engine::{ByteStream, LinkTarget, OpenLink, SandboxRef};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use sandbox::{Error, ErrorKind, ExecId, FileEntry, FileKind, Result};
 
 use super::{
+    Links,
     media::{Media, SNIFFED_BYTES},
     name,
     range::{Part, Version},
@@ -45,13 +46,13 @@ const RESOURCE_POLICY: &str = "cross-origin-resource-policy";
 
 /// Answers a GET or HEAD of a link that holds.
 pub(crate) async fn answer(
-    engine: &Engine,
+    links: &Links,
     link: &OpenLink,
     budget: &Budget,
     method: &Method,
     headers: &HeaderMap,
 ) -> Result<Response, Refusal> {
-    let source = Source { engine, link, budget, which: SandboxRef::from(&link.sandbox) };
+    let source = Source { links, link, budget, which: SandboxRef::from(&link.sandbox) };
     let opened = match &link.target {
         LinkTarget::File { path } => source.open_file(path).await?,
         LinkTarget::Output { exec, number, mime } => source.open_output(exec, *number, mime).await?,
@@ -69,7 +70,7 @@ pub(crate) async fn answer(
 
 /// What a link leads to, and the right to read it.
 struct Source<'a> {
-    engine: &'a Engine,
+    links: &'a Links,
     link: &'a OpenLink,
     /// What may be on its way by links.
     budget: &'a Budget,
@@ -103,7 +104,8 @@ impl Source<'_> {
     }
 
     async fn open_output(&self, exec: &ExecId, number: u32, mime: &str) -> Result<Opened> {
-        let form = code::output(self.engine, &self.link.who, &self.which, exec, number, Some(mime)).await?;
+        let form =
+            code::output(self.links.outputs(), &self.link.who, &self.which, exec, number, Some(mime)).await?;
         let (name, head) = (name::of_output(number, mime), Bytes::from(form.bytes));
         let sniffed = head.len().min(usize::try_from(SNIFFED_BYTES).unwrap_or(usize::MAX));
         let media = Media::of(&name, &head[..sniffed]);
@@ -113,7 +115,8 @@ impl Source<'_> {
     }
 
     async fn read(&self, path: &str, offset: u64, length: u64) -> Result<(FileEntry, ByteStream)> {
-        let read = self.engine.read_file(&self.link.who, &self.which, path, offset, Some(length));
+        let (engine, _) = self.links.outputs();
+        let read = engine.read_file(&self.link.who, &self.which, path, offset, Some(length));
         read.await.map_err(explained)
     }
 

@@ -17,7 +17,10 @@ use engine::{Engine, LinkTarget, Principal, SandboxView, SignedLink};
 use jiff::Timestamp;
 use sandbox::{Error, ErrorKind, ExecId, Next, Result, SandboxId};
 
-use crate::ports::{self, PortDomain};
+use crate::{
+    code::Searches,
+    ports::{self, PortDomain},
+};
 
 pub(crate) use self::{
     answer::answer,
@@ -93,11 +96,17 @@ impl FromStr for BaseUrl {
 pub struct Links {
     engine: Engine,
     settings: Arc<LinkSettings>,
+    searches: Searches,
 }
 
 impl Links {
     pub fn new(engine: Engine, settings: LinkSettings) -> Self {
-        Self { engine, settings: Arc::new(settings) }
+        Self { engine, settings: Arc::new(settings), searches: Searches::default() }
+    }
+
+    /// The engine, and the searches for outputs that links lead to.
+    pub(crate) fn outputs(&self) -> (&Engine, &Searches) {
+        (&self.engine, &self.searches)
     }
 
     /// Links for one asker. `base`: where it asked, on TCP.
@@ -180,7 +189,7 @@ impl AskersLinks {
         target: &LinkTarget,
         ttl: Option<Duration>,
     ) -> Result<SignedLink> {
-        let Links { engine, settings } = &self.links;
+        let Links { engine, settings, .. } = &self.links;
         engine.sign_link(&self.who, sandbox, target, ttl.unwrap_or(settings.ttl))
     }
 
@@ -188,7 +197,7 @@ impl AskersLinks {
         self.base.as_ref().map(|BaseUrl(base)| base.as_str()).ok_or_else(|| {
             Error::new(
                 ErrorKind::WrongState,
-                "this daemon does not listen on TCP, so a link to it would lead nowhere",
+                "this daemon does not listen on TCP, so links to it cannot work",
             )
             .with_next(Next::Listen)
         })

@@ -1,5 +1,7 @@
 //! From a caller's JSON to a tool's arguments: every refusal names the place and what would be right.
 
+use std::fmt;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Number, Value, json};
 
@@ -61,7 +63,7 @@ fn conflicting(Conflict { at, names: [alias, name] }: Conflict) -> Problem {
     let alias: String = alias.chars().take(MAX_QUOTED_CHARS).collect();
     Problem {
         at,
-        text: format!("{alias} and {name} mean the same, and are given different values"),
+        fault: Fault::Other(format!("{alias} and {name} mean the same, and are given different values")),
         nearest: Some(name),
     }
 }
@@ -70,7 +72,7 @@ fn unreadable(tool: &str, Misfit { mut at, text }: Misfit) -> Failure {
     if at.is_empty() {
         at.push('.');
     }
-    refusal(tool, vec![Problem { at, text, nearest: None }])
+    refusal(tool, vec![Problem { at, fault: Fault::Other(text), nearest: None }])
 }
 
 /// What is wrong with a value, for tests that hold answers against their schemas.
@@ -78,14 +80,32 @@ fn unreadable(tool: &str, Misfit { mut at, text }: Misfit) -> Failure {
 pub(crate) fn problems(schema: &JsonObject, value: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     check(schema, value, &mut String::new(), &mut problems);
-    problems.into_iter().map(|problem| format!("{}: {}", problem.at, problem.text)).collect()
+    problems.into_iter().map(|problem| format!("{}: {}", problem.at, problem.fault)).collect()
 }
 
 struct Problem {
     at: String,
-    text: String,
+    fault: Fault,
     /// The known name that an unknown one looks like.
     nearest: Option<String>,
+}
+
+enum Fault {
+    /// The value is of another type, or none of those that are allowed.
+    Unexpected {
+        given: String,
+        wanted: String,
+    },
+    Other(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unexpected { given, wanted } => write!(f, "{given} is not {wanted}"),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
 }
 
 fn refusal(tool: &str, problems: Vec<Problem>) -> Failure {
@@ -93,8 +113,8 @@ fn refusal(tool: &str, problems: Vec<Problem>) -> Failure {
         .iter()
         .take(MAX_PROBLEMS)
         .map(|problem| match problem.at.as_str() {
-            "" | "." => problem.text.clone(),
-            at => format!("{at}: {}", problem.text),
+            "" | "." => problem.fault.to_string(),
+            at => format!("{at}: {}", problem.fault),
         })
         .collect();
     let nearest = problems.iter().find_map(|problem| problem.nearest.as_ref());
@@ -102,8 +122,11 @@ fn refusal(tool: &str, problems: Vec<Problem>) -> Failure {
         Some(name) => format!("Did you mean {name}? Correct the arguments and call {tool} again."),
         None => format!("Correct the arguments and call {tool} again."),
     };
-    let details: Vec<_> =
-        problems.iter().take(MAX_PROBLEMS).map(|p| json!({ "at": p.at, "problem": p.text })).collect();
+    let details: Vec<_> = problems
+        .iter()
+        .take(MAX_PROBLEMS)
+        .map(|p| json!({ "at": p.at, "problem": p.fault.to_string() }))
+        .collect();
     Failure::invalid(format!("invalid arguments for {tool}: {}", texts.join("; ")))
         .with_hint(hint)
         .with_details(json!({ "problems": details }))
@@ -208,7 +231,11 @@ fn check(schema: &JsonObject, value: &Value, at: &mut String, problems: &mut Vec
         let wanted = schema.get("type").map(type_words).unwrap_or_default();
         let is_secret = schema.get("format").is_some_and(|format| format == "password");
         let given = if is_secret { "the given value".to_owned() } else { quoted(value) };
-        return tell(problems, at, format!("{given} is not {wanted}"));
+        return problems.push(Problem {
+            at: at.clone(),
+            fault: Fault::Unexpected { given, wanted },
+            nearest: None,
+        });
     }
     if schema.get("type").is_some_and(|kind| kind == "integer")
         && value.as_f64().is_some_and(|number| value.is_f64() && number.abs() > MAX_EXACT)
@@ -259,7 +286,7 @@ fn unknown(name: &str, properties: &JsonObject, at: &str) -> Problem {
             format!("unknown argument {name:?}; known are {}", known.join(", "))
         }
     };
-    Problem { at: at.to_owned(), text, nearest: nearest.map(str::to_owned) }
+    Problem { at: at.to_owned(), fault: Fault::Other(text), nearest: nearest.map(str::to_owned) }
 }
 
 /// The known name most like `name`, if one is like it at all.
@@ -281,7 +308,6 @@ fn check_branches(branches: &[Value], value: &Value, at: &mut String, problems: 
         return within(at, &place, |at| check_enum(&kinds, &value[name], at, problems));
     }
     let mut best: Option<(bool, Vec<Problem>)> = None;
-    let is_not = format!("{} is not ", quoted(value));
     let mut alternatives = Some(Vec::new());
     for branch in branches.iter().filter_map(Value::as_object) {
         let mut found = Vec::new();
@@ -290,7 +316,9 @@ fn check_branches(branches: &[Value], value: &Value, at: &mut String, problems: 
             return;
         }
         let alternative = match found.as_slice() {
-            [only] if only.at == *at => only.text.strip_prefix(&is_not).map(str::to_owned),
+            [Problem { at: place, fault: Fault::Unexpected { wanted, .. }, .. }] if place == at => {
+                Some(wanted.clone())
+            }
             _ => None,
         };
         match (&mut alternatives, alternative) {
@@ -308,8 +336,10 @@ fn check_branches(branches: &[Value], value: &Value, at: &mut String, problems: 
         }
     }
     let mut best = best.map(|(_, found)| found).unwrap_or_default();
-    if let (Some(alternatives), [only]) = (alternatives, best.as_mut_slice()) {
-        only.text = format!("{is_not}{}", alternatives.join(" or "));
+    if let (Some(alternatives), [Problem { fault: Fault::Unexpected { wanted, .. }, .. }]) =
+        (alternatives, best.as_mut_slice())
+    {
+        *wanted = alternatives.join(" or ");
     }
     problems.extend(best);
 }
@@ -384,8 +414,8 @@ fn check_enum(schema: &JsonObject, value: &Value, at: &str, problems: &mut Vec<P
     }
     let words: Vec<_> = allowed.iter().filter_map(Value::as_str).collect();
     let nearest = value.as_str().and_then(|text| nearest(text, words.iter().copied())).map(str::to_owned);
-    let text = format!("{} is not one of {}", quoted(value), words.join(", "));
-    problems.push(Problem { at: at.to_owned(), text, nearest });
+    let fault = Fault::Unexpected { given: quoted(value), wanted: format!("one of {}", words.join(", ")) };
+    problems.push(Problem { at: at.to_owned(), fault, nearest });
 }
 
 fn check_bounds(schema: &JsonObject, value: &Value, at: &str, problems: &mut Vec<Problem>) {
@@ -409,7 +439,7 @@ fn check_bounds(schema: &JsonObject, value: &Value, at: &str, problems: &mut Vec
 }
 
 fn tell(problems: &mut Vec<Problem>, at: &str, text: String) {
-    problems.push(Problem { at: at.to_owned(), text, nearest: None });
+    problems.push(Problem { at: at.to_owned(), fault: Fault::Other(text), nearest: None });
 }
 
 fn within(at: &mut String, step: &str, visit: impl FnOnce(&mut String)) {
@@ -481,8 +511,9 @@ mod tests {
 
     fn refused(value: Value) -> String {
         let failure = read(value).unwrap_err();
-        assert_eq!(failure.code, "invalid_request");
-        format!("{} | {}", failure.message, failure.hint.unwrap())
+        let told = failure.worded(crate::mcp::words::hint);
+        assert_eq!(told.code, "invalid_request");
+        format!("{} | {}", told.message, told.hint.unwrap())
     }
 
     #[test]

@@ -95,6 +95,6 @@ async fn execs(call: &Call, context: &BTreeMap<String, String>) -> Result<Vec<St
 async fn outputs(call: &Call, context: &BTreeMap<String, String>) -> Result<Vec<String>> {
     let (Some(name), Some(id)) = (context.get("name"), context.get("id")) else { return Ok(Vec::new()) };
     let id = id.parse().map_err(Error::from)?;
-    let n = code::n_outputs(call.engine(), &call.who, &call.sandbox(name)?, &id).await?;
+    let n = code::n_outputs(call.mcp.links().outputs(), &call.who, &call.sandbox(name)?, &id).await?;
     Ok((1..=n).take(MAX_VALUES).map(|number| number.to_string()).collect())
 }

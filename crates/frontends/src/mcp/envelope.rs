@@ -1,6 +1,6 @@
 //! One shape for every answer and every failure: `{ok, data, warnings?, truncated?}` or `{ok: false, error}`.
 
-use std::borrow::Cow;
+use std::fmt;
 
 use sandbox::{Error, ErrorKind, Thing};
 use serde::Serialize;
@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{
     schema::JsonObject,
     surface::{Form, Reply},
+    words,
 };
 pub(crate) use crate::output::Truncated;
 
@@ -88,11 +89,21 @@ impl<D> Answer<D> {
 
 pub(crate) type ToolResult<D> = Result<Answer<D>, Failure>;
 
-/// Why a tool did not do what was asked.
-#[derive(Debug, Clone, Serialize)]
+/// Why a tool did not do what was asked: a value, which the surface's [`Form`] puts into words.
+#[derive(Debug, Clone)]
 pub(crate) struct Failure {
+    error: Error,
+    /// A closer name than that of the error's kind: one of the codes below.
+    code: Option<&'static str>,
+    details: Option<Value>,
+    is_retryable: bool,
+}
+
+/// A failure in the words of one surface.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct WordedFailure {
     /// Stable: the name of one of the product's twelve kinds, or one of the codes below.
-    pub(crate) code: Cow<'static, str>,
+    pub(crate) code: &'static str,
     pub(crate) message: String,
     /// A sentence that names the next call.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,29 +116,53 @@ pub(crate) struct Failure {
 /// A host path outside what was allowed.
 pub(crate) const HOST_PATH_DENIED: &str = "host_path_denied";
 /// A destructive call without `confirm`.
-pub(crate) const DANGEROUS_OPERATION_DISABLED: &str = "dangerous_operation_disabled";
+const DANGEROUS_OPERATION_DISABLED: &str = "dangerous_operation_disabled";
 /// The command ended with another status than 0, and the caller asked for that to be a failure.
-pub(crate) const EXEC_FAILED: &str = "exec_failed";
+const EXEC_FAILED: &str = "exec_failed";
 
 impl Failure {
-    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            code: Cow::Borrowed(code),
-            message: message.into(),
-            hint: None,
-            details: None,
-            retryable: false,
-        }
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error::new(kind, message).into()
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::InvalidRequest.as_str(), message)
+        Self::new(ErrorKind::InvalidRequest, message)
+    }
+
+    /// A destructive call that must be confirmed.
+    pub(crate) fn unconfirmed(message: impl Into<String>) -> Self {
+        Self { code: Some(DANGEROUS_OPERATION_DISABLED), ..Self::new(ErrorKind::Denied, message) }
+    }
+
+    /// A command or code that failed where the caller wants that to be a failure of the call.
+    pub(crate) fn of_exec(message: impl Into<String>) -> Self {
+        Self { code: Some(EXEC_FAILED), ..Self::new(ErrorKind::WrongState, message) }
+    }
+
+    pub(crate) fn code(&self) -> &'static str {
+        self.code.unwrap_or(self.error.kind().as_str())
+    }
+
+    pub(crate) fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// In the words of a surface, with the next step from its table.
+    pub(crate) fn worded(self, hint: impl FnOnce(&Error) -> Option<String>) -> WordedFailure {
+        let code = self.code();
+        let Self { error, details, is_retryable, .. } = self;
+        WordedFailure {
+            code,
+            hint: hint(&error),
+            message: error.to_string(),
+            details,
+            retryable: is_retryable,
+        }
     }
 
     #[must_use]
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { error: self.error.with_hint(hint), ..self }
     }
 
     #[must_use]
@@ -136,33 +171,49 @@ impl Failure {
         self
     }
 
-    /// For a failure of this kind, the next call; what the engine hints at is for people at a terminal.
+    /// Whether the same call may succeed later, whatever its kind says.
     #[must_use]
-    pub(crate) fn or_hint(mut self, kind: ErrorKind, hint: &str) -> Self {
-        if self.code == kind.as_str() {
-            self.hint = Some(hint.to_owned());
-        }
+    pub(crate) fn retryable(mut self, is_retryable: bool) -> Self {
+        self.is_retryable = is_retryable;
         self
+    }
+
+    /// The same failure with a new message, for example prefixed with where it happened.
+    #[must_use]
+    pub(crate) fn reworded(self, words: impl FnOnce(&dyn fmt::Display) -> String) -> Self {
+        Self { error: self.error.reworded(words), ..self }
+    }
+
+    /// For a failure of this kind, the next call, where the tool knows a better one than the surface's table.
+    #[must_use]
+    pub(crate) fn or_hint(self, kind: ErrorKind, hint: &str) -> Self {
+        if self.code.is_none() && self.error.kind() == kind { self.with_hint(hint) } else { self }
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        if matches!(error.kind(), ErrorKind::Internal | ErrorKind::Unavailable) {
-            tracing::error!(kind = %error.kind(), error = &error as &dyn std::error::Error, "a tool failed");
-        }
         let kind = error.kind();
+        if matches!(kind, ErrorKind::Internal | ErrorKind::Unavailable) {
+            tracing::error!(%kind, error = &error as &dyn std::error::Error, "a tool failed");
+        }
         let denied_path = error
             .subject()
             .filter(|subject| kind == ErrorKind::Denied && subject.what == Thing::HostPath)
             .map(|subject| json!({ "path": subject.name }));
         Self {
-            code: Cow::Borrowed(if denied_path.is_some() { HOST_PATH_DENIED } else { kind.as_str() }),
-            hint: super::words::hint(&error),
-            message: error.to_string(),
+            code: denied_path.is_some().then_some(HOST_PATH_DENIED),
             details: denied_path,
-            retryable: kind.is_retryable(),
+            is_retryable: kind.is_retryable(),
+            error,
         }
+    }
+}
+
+/// For what is no tool: the value behind the failure.
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        failure.error
     }
 }
 
@@ -195,8 +246,8 @@ impl Form for Envelope {
     }
 
     fn failure(&self, _tool: &str, failure: Failure) -> Reply {
-        let body = json!({ "ok": false, "error": failure });
-        let error_code = Some(failure.code.into_owned());
-        Reply { text: None, data: Some(body), parts: Vec::new(), error_code }
+        let told = failure.worded(words::hint);
+        let body = json!({ "ok": false, "error": told });
+        Reply { text: None, data: Some(body), parts: Vec::new(), error_code: Some(told.code.to_owned()) }
     }
 }

@@ -67,7 +67,7 @@ pub use self::{
 // What nearly every tool needs, also those of dialects.
 pub(crate) use self::{
     call::Call,
-    envelope::{Answer, Failure, Part, ToolResult},
+    envelope::{Answer, Failure, Part, ToolResult, WordedFailure},
     octets::from_base64,
     schema::{JsonObject, Nullable},
     tool::{Hints, Tool},
@@ -79,7 +79,7 @@ pub(crate) use self::{
     envelope::Envelope,
     prompts::{Prompt, Values},
     surface::{Form, Habits, Manner, Reply, Surface},
-    tools::{Followed, all as native_tools, create, once, read_up_to, while_running},
+    tools::{Followed, all as native_tools, create, follow_package_job, once, read_up_to, while_running},
 };
 pub use crate::hostfs::{HostPolicy, HostRoot};
 use crate::{
@@ -113,6 +113,7 @@ struct Shared {
     background: TaskTracker,
     sessions: Arc<Sessions>,
     turns: Arc<Turns>,
+    creations: engine::Turns<String>,
 }
 
 /// Does not keep the engine alive.
@@ -137,7 +138,8 @@ impl Mcp {
     pub fn with_links(engine: Engine, settings: Settings, links: Links) -> Self {
         let (settings, background) = (Arc::new(settings), TaskTracker::new());
         let (sessions, turns) = (Arc::default(), Arc::default());
-        Self { shared: Arc::new(Shared { engine, links, settings, background, sessions, turns }) }
+        let creations = engine::Turns::default();
+        Self { shared: Arc::new(Shared { engine, links, settings, background, sessions, turns, creations }) }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -159,6 +161,11 @@ impl Mcp {
     /// Calls that are going on.
     pub(crate) fn turns(&self) -> &Arc<Turns> {
         &self.shared.turns
+    }
+
+    /// Creations of sandboxes that count against a limit of a dialect, by user.
+    pub(crate) fn creations(&self) -> &engine::Turns<String> {
+        &self.shared.creations
     }
 
     /// Exec sessions whose stdin is open.

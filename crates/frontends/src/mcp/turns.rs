@@ -31,8 +31,9 @@ impl Turns {
         if *n_going >= MAX_CALLS_EACH {
             let message =
                 format!("{MAX_CALLS_EACH} calls by this caller are in progress, which is the limit");
-            let failure = Failure::new(ErrorKind::LimitReached.as_str(), message);
-            return Err(Failure { retryable: true, ..failure }.with_hint("Wait for earlier calls to finish."));
+            return Err(
+                Failure::new(ErrorKind::LimitReached, message).with_hint("Wait for earlier calls to finish.")
+            );
         }
         *n_going += 1;
         Ok(Turn { turns: Arc::clone(self), caller: caller.to_owned() })
@@ -67,8 +68,9 @@ mod tests {
         let (ana, bob) = (Principal::operator("ana"), Principal::operator("bob"));
         let mut held: Vec<_> = (0..MAX_CALLS_EACH).map(|_| turns.take(&ana).unwrap()).collect();
         let refused = turns.take(&ana).unwrap_err();
-        assert_eq!((&*refused.code, refused.retryable), ("limit_reached", true));
-        assert_eq!(refused.hint.as_deref(), Some("Wait for earlier calls to finish."));
+        let told = refused.worded(crate::mcp::words::hint);
+        assert_eq!((told.code, told.retryable), ("limit_reached", true));
+        assert_eq!(told.hint.as_deref(), Some("Wait for earlier calls to finish."));
         assert!(turns.take(&bob).is_ok(), "others have their own");
         held.pop();
         assert!(turns.take(&ana).is_ok());

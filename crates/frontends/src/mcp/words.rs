@@ -1,6 +1,6 @@
 //! The next step after an error, as a tool to call: the table of this front end.
 
-use sandbox::{BackendKind, Error, ErrorKind, Limit, Next, Subject, Thing};
+use sandbox::{Error, ErrorKind, Limit, Next, Setting, Subject, Thing};
 
 const NAME_RULE: &str =
     "A name has at most 63 letters, digits, '-', '_' and '.', and starts with a letter or digit.";
@@ -23,6 +23,7 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Next::AwaitRunning(_) => "Call sandbox_status until it is running, then try again.",
         Next::AwaitStopped(_) => "Call sandbox_wait, then sandbox_start.",
         Next::Restart(_) => "Call sandbox_wait, then sandbox_start, or use another sandbox.",
+        Next::Reboot(_) => "Call sandbox_stop, then sandbox_start; its files are kept.",
         Next::Inspect(_) => "Call sandbox_inspect to see its state, then try again.",
         Next::Replace(_) => "Call sandbox_inspect to see the reason, then sandbox_remove.",
         Next::List(what) | Next::Create(what) => list(*what),
@@ -90,8 +91,19 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
             "A directory takes quotaMib, such as 1024; a disk (kind: disk) takes sizeMib instead."
         }
         Next::MakeKey | Next::SignIn => "Ask the daemon's operator for a key.",
-        Next::UseBackend(BackendKind::Namespace) => "Set backend to \"namespace\", or omit it.",
-        Next::UseBackend(_) => "Set backend to another value, or omit it.",
+        Next::UseBackend(kind) => return Some(format!("Set backend to \"{kind}\", or omit it.")),
+        Next::Configure(Setting::PublishAddresses) => {
+            "Omit the address for 127.0.0.1, or ask the daemon's operator to allow this one."
+        }
+        Next::Configure(Setting::Registries) => {
+            "Use a public registry, or ask the daemon's operator to allow this one."
+        }
+        Next::Configure(Setting::Packages) => {
+            "Ask the daemon's operator to enable packages, or use an image that has what you need."
+        }
+        Next::LogIn => {
+            "Call image_pull with username and password, or check the name: registries answer the same for images that do not exist."
+        }
         Next::Diagnose | Next::Recover | Next::Listen => "Only the daemon's operator can fix this.",
     };
     Some(hint.to_owned())

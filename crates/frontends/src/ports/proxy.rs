@@ -207,7 +207,7 @@ impl Proxy {
 /// dashboard has no business there.
 fn below_our_origin() -> Error {
     Error::new(ErrorKind::Denied, "a session of the dashboard opens no port below a path")
-        .with_hint("Open the port by its own address, which POST /v1/sandboxes/{sandbox}/ports tells.")
+        .with_hint("Open the port by its own address, which POST /v1/sandboxes/{sandbox}/ports returns.")
 }
 
 /// Where a request goes, and for whom.

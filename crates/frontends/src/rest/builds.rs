@@ -37,7 +37,7 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
         ("noCache" = Option<bool>, Query, description = "Do not use cached layers."),
         ("platform" = Option<String>, Query, description = "Must be this machine's platform."),
         ("pull" = Option<String>, Query, description = "`always`, `if-missing` or `never`, for the images of `FROM`."),
-        ("network" = Option<String>, Query, description = "What commands of `RUN` reach without a rule: a preset of networks. Default: `packages`."),
+        ("network" = Option<String>, Query, description = "The preset of networks for commands of `RUN`. Default: `packages`."),
         ("allow" = Option<Vec<String>>, Query, description = "A rule that allows more; may be repeated."),
         ("deny" = Option<Vec<String>>, Query, description = "A rule that denies; may be repeated."),
         ("timeoutMs" = Option<u64>, Query, description = "Maximum time for the build."),

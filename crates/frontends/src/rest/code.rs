@@ -252,7 +252,7 @@ async fn output(
     PathNumber(number): PathNumber,
 ) -> Result<Response, Refusal> {
     let mime = ask.query.mime.as_deref();
-    let form = code::output(&rest.engine, &ask.who, &ask.which, &ask.exec, number, mime).await?;
+    let form = code::output(rest.links.outputs(), &ask.who, &ask.which, &ask.exec, number, mime).await?;
     served(form, number, &rest.serving.by_key)
 }
 

@@ -35,7 +35,7 @@ async fn events(
         None if !query.follow || query.since.is_some() => Some(1),
         from => from,
     };
-    let wanted = Wanted::new(&query)?;
+    let wanted = EventFilter::new(&query)?;
     let follow = if query.follow { Follow::Yes } else { Follow::No };
     let events = rest.engine.events(&who, from, follow).await?;
     let items = events
@@ -46,12 +46,12 @@ async fn events(
 }
 
 /// Which events a caller wants. All given conditions must hold.
-struct Wanted {
+struct EventFilter {
     query: v1::EventsQuery,
     kinds: Option<Vec<EventKind>>,
 }
 
-impl Wanted {
+impl EventFilter {
     fn new(query: &v1::EventsQuery) -> Result<Self, Error> {
         let parse = |word: &str| word.trim().parse::<EventKind>().map_err(Error::invalid);
         let kinds = match query.kinds.as_deref() {

@@ -80,7 +80,7 @@ macro_rules! file_routes {
             Ok(Json(v1::Written { bytes }))
         }
 
-        /// What is at a path.
+        /// The entry at a path.
         #[utoipa::path(get, path = concat!($base, "/files/stat"), tag = $tag,
             params(($parameter = String, Path, description = $described), v1::StatQuery),
             responses((status = 200, body = v1::FileEntry)))]
@@ -234,7 +234,7 @@ async fn symlink(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Where a symlink points.
+/// The target of a symlink.
 #[utoipa::path(get, path = "/sandboxes/{sandbox}/files/link", tag = "files",
     params(("sandbox" = String, Path, description = "Id or name."), v1::ArchiveQuery),
     responses((status = 200, body = v1::LinkTarget)))]

@@ -25,7 +25,7 @@ async fn fleet(State(rest): State<Rest>, Caller(who): Caller) -> ApiResult<Json<
     Ok(Json(rest.engine.fleet(&who).await?))
 }
 
-/// What works on the daemon's machine, and how to fix what does not. Only for the daemon's owner.
+/// The working features of the daemon's machine, and how to fix the others. Only for the daemon's owner.
 #[utoipa::path(get, path = "/doctor", tag = "fleet", responses((status = 200, body = v1::Diagnosis)))]
 async fn doctor(State(rest): State<Rest>, Caller(who): Caller) -> ApiResult<Json<v1::Diagnosis>> {
     who.may_diagnose()?;

@@ -336,7 +336,7 @@ async fn prune(State(rest): State<Rest>, Caller(who): Caller) -> ApiResult<Json<
     Ok(Json(rest.engine.prune_images(&who).await?.into()))
 }
 
-/// What images take on disk.
+/// The disk usage of images.
 #[utoipa::path(get, path = "/images/usage", tag = "images", responses((status = 200, body = v1::ImagesUsage)))]
 async fn usage(State(rest): State<Rest>, Caller(who): Caller) -> ApiResult<Json<v1::ImagesUsage>> {
     Ok(Json(rest.engine.images_usage(&who).await?.into()))

@@ -57,7 +57,7 @@ async fn make(
     Ok((StatusCode::CREATED, Json(v1::Link { url, expires_at })))
 }
 
-/// What a link leads to.
+/// The target of a link.
 ///
 /// Pictures and text are shown by a browser, the rest is saved; ranges are honoured. The name at the end is for
 /// people.
@@ -73,5 +73,5 @@ async fn open(
 ) -> Result<Response, Refusal> {
     // Whoever comes without one did not come through the gate.
     let Extension(link) = link.ok_or_else(|| Error::not_found("no such link"))?;
-    links::answer(&rest.engine, &link, &rest.serving.by_link, &method, &headers).await
+    links::answer(&rest.links, &link, &rest.serving.by_link, &method, &headers).await
 }

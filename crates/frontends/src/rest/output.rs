@@ -5,7 +5,9 @@ use std::time::Duration;
 use axum::{extract::State, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use engine::{Engine, Entry, EntryBody, ExecView, Follow, Principal, RunEnd, RunOptions, SandboxRef};
+use engine::{
+    Engine, Entry, EntryBody, ExecView, Follow, Principal, RECORD_PATIENCE, RunEnd, RunOptions, SandboxRef,
+};
 use futures_util::{StreamExt, stream::BoxStream};
 use sandbox::Result;
 use utoipa_axum::router::OpenApiRouter;
@@ -25,14 +27,12 @@ use crate::{
 
 /// Bytes kept of each captured stream: half of them from its beginning, half from its end.
 const MAX_CAPTURED_BYTES: usize = 128 * 1024;
-/// The record of an end is written right after its ledger entry.
-const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new().routes(routes!(output))
 }
 
-/// What the command printed so far, byte for byte.
+/// The output of the command so far, byte for byte.
 #[utoipa::path(get, path = "/sandboxes/{sandbox}/execs/{exec}/output", tag = "execs",
     params(("sandbox" = String, Path, description = "Id or name."), ("exec" = String, Path), v1::OutputQuery),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream")))]

@@ -47,7 +47,7 @@ async fn install(
     Ok((StatusCode::CREATED, Json(job)))
 }
 
-/// Lists what is installed, by looking inside; or tells how one package stands.
+/// Lists the installed packages, by looking inside; or returns the state of one package.
 #[utoipa::path(get, path = "/sandboxes/{sandbox}/packages", tag = "packages",
     params(("sandbox" = String, Path, description = "Id or name."), v1::PackagesQuery),
     responses((status = 200, body = v1::Packages)))]

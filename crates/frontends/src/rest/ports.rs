@@ -38,7 +38,7 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
         .routes(routes!(withdraw_port))
 }
 
-/// What listens inside, and what is exposed.
+/// The ports that listen inside, and the exposed ones.
 #[utoipa::path(get, path = "/sandboxes/{sandbox}/ports", tag = "ports",
     params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
     responses((status = 200, body = v1::PortList)))]
@@ -74,8 +74,8 @@ async fn expose_port(
     Ok((StatusCode::CREATED, Json(endpoint.into())))
 }
 
-/// Withdraws an exposed port, TCP and UDP: it is neither public nor published any more. Signed addresses stay valid until they
-/// expire.
+/// Withdraws an exposed port, TCP and UDP: it is neither public nor published any more. Signed addresses stay valid
+/// until they expire.
 #[utoipa::path(delete, path = "/sandboxes/{sandbox}/ports/{port}", tag = "ports",
     params(("sandbox" = String, Path, description = "Id or name."), ("port" = u16, Path), v1::NamespaceQuery),
     responses((status = 204)))]

@@ -40,7 +40,7 @@ type RunAnswer = (StatusCode, Extension<About>, Json<v1::RunResult>);
 
 /// Makes a sandbox and runs a command or code in it: the same as two requests, in less time.
 ///
-/// The sandbox stays. If what is to run could not be begun for a reason that is not its own, no sandbox is left.
+/// The sandbox is kept. If the command could not be started for a reason that is not its own, no sandbox is left.
 #[utoipa::path(post, path = "/runs", tag = "sandboxes", params(v1::RunQuery), request_body = v1::RunRequest,
     responses((status = 201, body = v1::RunResult)))]
 async fn run(

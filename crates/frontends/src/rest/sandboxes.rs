@@ -293,7 +293,7 @@ async fn wait(State(rest): State<Rest>, ask: Ask<v1::WaitQuery>) -> SandboxAnswe
     answer(rest.engine.wait_sandbox(&ask.who, &ask.which, ask.query.state, timeout).await?)
 }
 
-/// What the sandbox uses now.
+/// The current usage of the sandbox.
 #[utoipa::path(get, path = "/sandboxes/{sandbox}/usage", tag = "sandboxes",
     params(("sandbox" = String, Path, description = "Id or name."), v1::NamespaceQuery),
     responses((status = 200, body = Usage)))]

@@ -72,7 +72,7 @@ fn way(request: v1::SignInRequest) -> Result<SignIn, Error> {
     }
 }
 
-/// Who asks, and what they may do.
+/// The caller and its rights.
 #[utoipa::path(get, path = "/session", tag = "session", responses((status = 200, body = v1::Session)))]
 async fn session(State(rest): State<Rest>, who: Option<Extension<Principal>>) -> ApiResult<Response> {
     let Some(Extension(who)) = who else {

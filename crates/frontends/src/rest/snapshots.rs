@@ -222,7 +222,7 @@ async fn fork(
     Ok((StatusCode::CREATED, Json(v1::ForkList { forks: made.into_iter().map(Into::into).collect() })))
 }
 
-/// What a sandbox changed since its image, or since a snapshot on the same image.
+/// The changes of a sandbox since its image, or since a snapshot on the same image.
 #[utoipa::path(get, path = "/sandboxes/{sandbox}/diff", tag = "snapshots",
     params(("sandbox" = String, Path, description = "Id or name."), v1::DiffQuery),
     responses((status = 200, body = v1::Diff)))]

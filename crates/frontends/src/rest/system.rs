@@ -31,7 +31,7 @@ async fn version() -> Json<v1::Version> {
     Json(v1::Version { version: env!("CARGO_PKG_VERSION").to_owned(), api: vec!["v1".to_owned()] })
 }
 
-/// Which back ends there are, and what the default can do on this host.
+/// The back ends, and the features of the default one on this host.
 #[utoipa::path(get, path = "/capabilities", tag = "system", responses((status = 200, body = v1::Capabilities)))]
 async fn capabilities(State(rest): State<Rest>, Caller(who): Caller) -> Json<v1::Capabilities> {
     let mut found = v1::Capabilities::new(rest.engine.capabilities(), rest.engine.backends());

@@ -100,7 +100,7 @@ impl Framing for Frames {
                 Ok(Control::Eof(true)) => Input::End,
                 Ok(Control::Signal(number)) => Input::Signal(number),
                 Ok(Control::Resize { .. } | Control::Eof(false)) | Err(_) => {
-                    Input::Answer(self.refused(&Error::invalid("this message is none of the terminal's")))
+                    Input::Answer(self.refused(&Error::invalid("not a message of the terminal protocol")))
                 }
             },
             Message::Ping(_) | Message::Pong(_) | Message::Close(_) => Input::Nothing,

@@ -138,7 +138,7 @@ fn described_shapes_are_the_real_ones() {
         capabilities: Vec::new(),
         no_new_privileges: true,
         seccomp: None,
-        network: String::new(),
+        network: sandbox::NetworkHold::Loopback,
         cgroups: String::new(),
         limits: vec![statement.clone()],
         warnings: vec!["x".to_owned()],

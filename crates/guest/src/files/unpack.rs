@@ -64,7 +64,7 @@ impl Unpack {
         loop {
             // Without the cause, which is of no use to whoever sent something else than an archive.
             let next = reader.next().map_err(|_damaged| {
-                Failure::new(FailureKind::InvalidRequest, "this is no tar archive, or a damaged one")
+                Failure::new(FailureKind::InvalidRequest, "this is not a tar archive, or a damaged one")
             });
             let Some(member) = next? else { return Ok(()) };
             if let Kind::File(content) = &member.kind
@@ -140,8 +140,8 @@ impl Unpack {
         Ok(Some(Spot { directory, name: last }))
     }
 
-    /// Opens one directory on an entry's path. `beneath` is the whole path so far: a symlink on it may lead elsewhere in the
-    /// root, never out of it.
+    /// Opens one directory on an entry's path. `beneath` is the whole path so far: a symlink on it may lead elsewhere
+    /// in the root, never out of it.
     fn enter(&self, directory: &OwnedFd, part: &CString, beneath: &[u8]) -> Result<OwnedFd, Errno> {
         match rustix::fs::mkdirat(directory, part, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -226,16 +226,16 @@ impl Unpack {
         Ok(Some((Uid::from_raw(uid), Gid::from_raw(gid))))
     }
 
-    /// The setuid and setgid bits lend the rights of an owner. Where the owner is not kept but becomes root, they would lend
-    /// root's, which nobody meant.
+    /// The setuid and setgid bits lend the rights of an owner. Where the owner is not kept but becomes root, they would
+    /// lend root's, which nobody meant.
     fn mode(&self, member: &Member) -> Mode {
         let mask = if self.keep_ids { 0o7777 } else { 0o1777 };
         Mode::from_raw_mode(member.mode & mask)
     }
 }
 
-/// All parts but the last must be whole blocks, as everybody writes them: whoever counts what an archive takes by its length
-/// could be led astray by many files' worth of single bytes.
+/// All parts but the last must be whole blocks, as everybody writes them: whoever counts what an archive takes by its
+/// length could be led astray by many files' worth of single bytes.
 fn check_parts(member: &Member, content: &Content) -> Answer<()> {
     let (_, parts) = content.parts.split_last().unwrap_or((&Part { offset: 0, length: 0 }, &[]));
     match parts.iter().all(|part| part.length % archive::BLOCK as u64 == 0) {

@@ -83,7 +83,7 @@ async fn read(file: &Path) -> Result<Option<DockerConfig>> {
     let parsed = serde_json::from_slice(&bytes).ok();
     parsed
         .map(Some)
-        .ok_or_else(|| Error::invalid(format!("{} is no configuration of docker", file.display())))
+        .ok_or_else(|| Error::invalid(format!("{} is not a configuration of docker", file.display())))
 }
 
 async fn of_config(config: &DockerConfig, registry: &str, limit: Duration) -> Result<Option<Secret>> {
@@ -136,7 +136,7 @@ async fn ask(helper: &str, key: &str, limit: Duration) -> Result<Option<Secret>>
     let is_name = !helper.is_empty()
         && helper.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
     if !is_name {
-        return Err(Error::invalid(format!("{helper:?} is no credential helper")));
+        return Err(Error::invalid(format!("{helper:?} is not a credential helper")));
     }
     let program = format!("docker-credential-{helper}");
     let answer = tokio::time::timeout(limit, run(&program, key))
@@ -144,7 +144,7 @@ async fn ask(helper: &str, key: &str, limit: Duration) -> Result<Option<Secret>>
         .map_err(|_elapsed| Error::TimedOut { what: program.clone(), after: limit })??;
     let Some(answer) = answer else { return Ok(None) };
     let Some(Answer { username, secret }) = serde_json::from_slice(&answer).ok() else {
-        return Err(Error::invalid(format!("the answer of {program} is no credential")));
+        return Err(Error::invalid(format!("the answer of {program} is not a credential")));
     };
     Ok(Some(match username.as_str() {
         "<token>" => Secret::Identity(secret),

@@ -97,7 +97,7 @@ struct Endpoint {
 impl Endpoint {
     fn mirror(url: &str) -> Result<Self> {
         let base = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        let base = base.ok_or_else(|| Error::invalid(format!("{url:?} is no address of a mirror")))?;
+        let base = base.ok_or_else(|| Error::invalid(format!("{url:?} is not an address of a mirror")))?;
         let host = base.host_str().unwrap_or_default();
         let name = base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
         Ok(Self { base, name, secret: None, authorization: Mutex::default() })
@@ -109,7 +109,7 @@ impl Endpoint {
             || is_loopback(registry);
         let scheme = if is_insecure { "http" } else { "https" };
         let base = Url::parse(&format!("{scheme}://{}", docker_hub_or(registry)))
-            .map_err(|error| Error::invalid(format!("{registry:?} is no registry: {error}")))?;
+            .map_err(|error| Error::invalid(format!("{registry:?} is not a registry: {error}")))?;
         let secret = asked.credentials.clone().map(Secret::Password);
         Ok(Self { base, name: registry.to_owned(), secret, authorization: Mutex::default() })
     }
@@ -117,7 +117,7 @@ impl Endpoint {
     fn url(&self, repository: &str, kind: &str, which: &str) -> Result<Url> {
         let base = self.base.as_str().trim_end_matches('/');
         Url::parse(&format!("{base}/v2/{repository}/{kind}/{which}"))
-            .map_err(|error| Error::invalid(format!("{repository:?} is no repository: {error}")))
+            .map_err(|error| Error::invalid(format!("{repository:?} is not a repository: {error}")))
     }
 }
 

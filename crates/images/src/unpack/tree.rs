@@ -17,8 +17,8 @@ const MAX_DEPTH: usize = 200;
 /// Longest path, by the kernel.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Directories whose entry an archive left out, and which are not `0755` by custom. A layer's own directory decides over those
-/// below it, so a layer that brings `tmp/x` and no `tmp` would close `/tmp` to users.
+/// Directories whose entry an archive left out, and which are not `0755` by custom. A layer's own directory decides
+/// over those below it, so a layer that brings `tmp/x` and no `tmp` would close `/tmp` to users.
 const CUSTOMARY_MODES: &[(&[u8], u32)] = &[(b"tmp", 0o1777), (b"var/tmp", 0o1777), (b"root", 0o700)];
 
 pub(super) fn customary_mode(path: &[u8]) -> u32 {
@@ -84,7 +84,7 @@ fn step(parent: BorrowedFd<'_>, name: &[u8], entry: &dyn Fn() -> String) -> Resu
         }
         Err(Errno::NOTDIR | Errno::LOOP) => Err(Error::Refused {
             entry: entry(),
-            why: format!("{:?} on its way is no directory of this layer", String::from_utf8_lossy(name)),
+            why: format!("{:?} on its path is not a directory of this layer", String::from_utf8_lossy(name)),
         }),
         Err(errno) => Err(failed("open a directory of", entry, errno)),
     }

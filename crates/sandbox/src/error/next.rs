@@ -60,7 +60,7 @@ impl fmt::Display for Thing {
     }
 }
 
-/// What an error is about.
+/// The subject of an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Subject {
     pub what: Thing,
@@ -133,6 +133,18 @@ impl HostImage {
     }
 }
 
+/// The settings of the daemon that errors lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Setting {
+    /// Addresses beside loopback on which ports may be published.
+    PublishAddresses,
+    /// Registries that keys may pull from with the daemon's own login.
+    Registries,
+    /// Whether packages can be installed.
+    Packages,
+}
+
 /// What the caller can do next. Sandboxes are given by the name that the caller knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", content = "with", rename_all = "snake_case")]
@@ -157,6 +169,8 @@ pub enum Next {
     AwaitStopped(String),
     /// Wait until this sandbox has stopped, and start it.
     Restart(String),
+    /// Stop this sandbox and start it again; its files are kept.
+    Reboot(String),
     /// Inspect this sandbox.
     Inspect(String),
     /// Remove this sandbox and create another.
@@ -197,6 +211,10 @@ pub enum Next {
     Listen,
     /// Request this back end.
     UseBackend(BackendKind),
+    /// Do without, or have the operator change this setting of the daemon.
+    Configure(Setting),
+    /// Check the image's name, or log in to its registry.
+    LogIn,
     /// Let the sandbox reach this host.
     Allow(String),
     /// Have the operator set a secret for a host.

@@ -122,7 +122,7 @@ pub enum Cause {
 impl NetworkPlan {
     /// Judges a flow by the sandbox's own policy and by every ceiling.
     pub fn decide(&self, flow: &Flow<'_>, around: &Surroundings) -> Verdict {
-        let place = Place::of(flow, around);
+        let place = ClassifiedAddress::of(flow, around);
         if around.is_closed(flow.address, flow.port) {
             return Verdict::Deny {
                 by: RuleRef { policy: PolicyRef::Own, rule: None, cause: Cause::Closed },
@@ -149,7 +149,8 @@ impl NetworkPlan {
     }
 
     /// Whether the name may be resolved: some flow to it could pass. Names that no rule allows are never sent on, since
-    /// a question carries bytes out. A rule for private addresses opens no names, a rule for `public` or `any` opens all.
+    /// a question carries bytes out. A rule for private addresses opens no names, a rule for `public` or `any` opens
+    /// all.
     pub fn decide_name(&self, name: &DnsName) -> NameVerdict {
         let verdicts = self.policies().map(|(policy, rules)| {
             judge_name(rules, name).map(|own| own.of(policy)).map_err(|own| own.of(policy))
@@ -165,7 +166,7 @@ impl NetworkPlan {
     /// Whether the address may be an answer for the name: some flow to it could pass. Private answers for public names
     /// are how a stranger's name leads into the owner's network (rebinding).
     pub fn may_answer(&self, name: &DnsName, address: IpAddr, around: &Surroundings) -> bool {
-        let place = Place::somewhere_at(address, around);
+        let place = ClassifiedAddress::somewhere_at(address, around);
         let could = |policy: &Policy| could_pass(policy, &place, Some(name));
         self.policies().all(|(_, policy)| could(policy))
             || !is_closed_by_rule(&self.own, &place, Some(name)) && self.could_be_granted(could)
@@ -219,14 +220,14 @@ impl Decider {
 
 /// An address as rules see it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct ClassifiedAddress<'a> {
     address: IpAddr,
     group: Option<Group>,
     /// The sandbox that the port leads to, if the address is the host's and the port is published.
     published: Option<&'a super::PublishedPort>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ClassifiedAddress<'a> {
     fn of(flow: &Flow<'_>, around: &'a Surroundings) -> Self {
         let published = around.published_at(flow.address, flow.port);
         Self { published, ..Self::somewhere_at(flow.address, around) }
@@ -243,7 +244,7 @@ impl<'a> Place<'a> {
 }
 
 struct Traffic<'a> {
-    place: Place<'a>,
+    place: ClassifiedAddress<'a>,
     /// The name it is judged as.
     name: Option<&'a DnsName>,
     protocol: Protocol,
@@ -302,7 +303,12 @@ fn unreached(policy: &Policy, traffic: &Traffic<'_>) -> Cause {
 }
 
 /// Whether the rule is about the place, whatever the port.
-pub(super) fn target_matches(rule: &Rule, preset: Preset, place: &Place<'_>, name: Option<&DnsName>) -> bool {
+pub(super) fn target_matches(
+    rule: &Rule,
+    preset: Preset,
+    place: &ClassifiedAddress<'_>,
+    name: Option<&DnsName>,
+) -> bool {
     let denies = rule.action == RuleAction::Deny;
     match &rule.target {
         target @ (Target::Name(_) | Target::Wildcard(_) | Target::Apex(_)) => {
@@ -332,7 +338,7 @@ fn name_matches(target: &Target, name: &DnsName) -> bool {
 }
 
 /// Whether a preset lets traffic pass that no rule matches.
-fn preset_reaches(preset: Preset, place: &Place<'_>, protocol: Protocol) -> bool {
+fn preset_reaches(preset: Preset, place: &ClassifiedAddress<'_>, protocol: Protocol) -> bool {
     match preset {
         Preset::None | Preset::Packages => false,
         Preset::Public => place.group == Some(Group::Public) && protocol == Protocol::Tcp,
@@ -344,13 +350,13 @@ fn preset_reaches(preset: Preset, place: &Place<'_>, protocol: Protocol) -> bool
 }
 
 /// Whether an allowed name may lead to the place: to the internet always, further only where the preset reaches anyway.
-fn name_reaches(preset: Preset, place: &Place<'_>) -> bool {
+fn name_reaches(preset: Preset, place: &ClassifiedAddress<'_>) -> bool {
     !place.is_guarded()
         && (place.group == Some(Group::Public) || preset_reaches(preset, place, Protocol::Tcp))
 }
 
 /// Whether the policy lets traffic to the place pass for some port and protocol.
-pub(super) fn could_pass(policy: &Policy, place: &Place<'_>, name: Option<&DnsName>) -> bool {
+pub(super) fn could_pass(policy: &Policy, place: &ClassifiedAddress<'_>, name: Option<&DnsName>) -> bool {
     for rule in &policy.rules {
         let leads_there = matches!(rule.target, Target::Sandbox(_)) && place.group == Some(Group::Host);
         if leads_there || target_matches(rule, policy.preset, place, name) {
@@ -365,7 +371,7 @@ pub(super) fn could_pass(policy: &Policy, place: &Place<'_>, name: Option<&DnsNa
 }
 
 /// Whether a rule of the policy denies all traffic to the place, whatever the preset is.
-fn is_closed_by_rule(policy: &Policy, place: &Place<'_>, name: Option<&DnsName>) -> bool {
+fn is_closed_by_rule(policy: &Policy, place: &ClassifiedAddress<'_>, name: Option<&DnsName>) -> bool {
     let decides = |rule: &&Rule| {
         target_matches(rule, policy.preset, place, name)
             && (rule.action == RuleAction::Allow || rule.is_for_all_ports())

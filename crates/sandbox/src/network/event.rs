@@ -31,15 +31,15 @@ pub struct NetworkEvent {
     #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
     pub port: u16,
-    /// Which rule decided, in words.
+    /// The rule that decided, in words.
     pub rule: String,
-    /// How many alike.
+    /// The number of equal ones.
     pub count: u32,
 }
 
 impl NetworkEvent {
-    /// What was wanted, as a rule would have it; `None` where that is not known. Names are those of DNS, so that nothing
-    /// in them can be a sentence.
+    /// What was wanted, as a rule would have it; `None` where that is not known. Names are those of DNS, so that
+    /// nothing in them can be a sentence.
     pub fn target(&self) -> Option<String> {
         let host = match (&self.name, self.address) {
             (Some(name), _) => name.to_string(),
@@ -64,7 +64,7 @@ pub enum NetworkReport {
     CaughtUp(u64),
 }
 
-/// What went over a sandbox's network since it was first served by this daemon.
+/// The traffic of a sandbox's network since this daemon first served it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkTraffic {

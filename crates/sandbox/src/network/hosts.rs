@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What went to the hosts of a sandbox, since an edge began to serve it.
+/// The traffic to the hosts of a sandbox, since an edge began to serve it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkHosts {
@@ -12,7 +12,7 @@ pub struct NetworkHosts {
     pub others: HostTraffic,
 }
 
-/// What went to one host.
+/// The traffic to one host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostTraffic {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use super::{
-    decide::{Place, could_pass, target_matches},
+    decide::{ClassifiedAddress, could_pass, target_matches},
     overlap::{self, Forbids},
     policy::{DEFAULT_RECORDS, DnsPlan, NetworkLimits, NetworkPlan, Policy},
     rule::{Protocol, Rule, RuleAction, Target},
@@ -27,8 +27,8 @@ const MAX_DNS_PER_SECOND: u32 = 10_000;
 const MIN_BYTES_PER_SECOND: ByteSize = ByteSize(1024);
 const DNS_PORT: u16 = 53;
 
-/// Decides the network. A rule that can never match, or that a ceiling forbids, is refused with its place in the request
-/// and the reason. `ceilings` are policies that no caller can lift.
+/// Decides the network. A rule that can never match, or that a ceiling forbids, is refused with its place in the
+/// request and the reason. `ceilings` are policies that no caller can lift.
 pub fn plan_network(spec: &NetworkSpec, ceilings: &[Policy]) -> Result<NetworkPlan> {
     if ceilings.len() > MAX_CEILINGS {
         let n_ceilings = ceilings.len();
@@ -50,6 +50,12 @@ pub fn plan_network(spec: &NetworkSpec, ceilings: &[Policy]) -> Result<NetworkPl
         namespace: Namespace::default(),
         own,
     })
+}
+
+/// Refuses rules of a request that could not stand in `allow` of a policy. It gives their place in the request.
+pub(super) fn check_request(rules: &[String], policy: &NetworkSpec) -> Result<()> {
+    let spec = NetworkSpec { allow: rules.to_vec(), ..policy.clone() };
+    placed_rules_with(&spec, "rules").map(drop)
 }
 
 impl Policy {
@@ -87,10 +93,16 @@ fn rules_of(placed: Vec<PlacedRule>) -> Vec<Rule> {
 
 /// All rules in the order in which they are looked at.
 fn placed_rules(spec: &NetworkSpec) -> Result<Vec<PlacedRule>> {
+    placed_rules_with(spec, "allow")
+}
+
+/// `allow_list`: the name of the list that holds `allow` in what the caller sent.
+fn placed_rules_with(spec: &NetworkSpec, allow_list: &'static str) -> Result<Vec<PlacedRule>> {
     let deny = spec.deny.iter().enumerate().map(|(index, text)| ("deny", index, RuleAction::Deny, text));
     let rules = spec.rules.iter().enumerate();
     let rules = rules.map(|(index, rule)| ("rules", index, rule.action, &rule.target));
-    let allow = spec.allow.iter().enumerate().map(|(index, text)| ("allow", index, RuleAction::Allow, text));
+    let allow =
+        spec.allow.iter().enumerate().map(|(index, text)| (allow_list, index, RuleAction::Allow, text));
     let texts: Vec<_> = deny.chain(rules).chain(allow).collect();
     if texts.len() > MAX_RULES {
         return Err(Error::invalid(format!("rules: there are {}; the limit is {MAX_RULES}", texts.len()))
@@ -137,7 +149,7 @@ fn check_possible(rule: &Rule) -> Result<()> {
     }
     if rule.ports.ranges() == [DNS_PORT..=DNS_PORT] {
         return Err(never("every request to port 53 is answered by the sandbox's own resolver").with_hint(
-            "Allow the names to be resolved. To have them resolved elsewhere, set dns.nameservers.",
+            "Allow the names to be resolved. To have them resolved elsewhere, give the sandbox other nameservers.",
         ));
     }
     Ok(())
@@ -215,12 +227,15 @@ fn check_nameserver(server: IpAddr, own: &Policy, ceilings: &[Policy]) -> Result
         return Err(Error::invalid(format!("{server} cannot be a nameserver of a sandbox"))
             .with_hint("Give the address of a server on a network, or omit it for the host's own."));
     }
-    if let Some(rule) = denying(own, &Place::somewhere_at(server, &nowhere)) {
+    if let Some(rule) = denying(own, &ClassifiedAddress::somewhere_at(server, &nowhere)) {
         let rule = rule.text().to_string();
         return Err(Error::invalid(format!("{server} cannot be asked: the rule deny {rule} comes first"))
             .with_hint("Omit the server or the rule, or allow the server by a rule before it."));
     }
-    if ceilings.iter().any(|ceiling| !could_pass(ceiling, &Place::somewhere_at(server, &nowhere), None)) {
+    if ceilings
+        .iter()
+        .any(|ceiling| !could_pass(ceiling, &ClassifiedAddress::somewhere_at(server, &nowhere), None))
+    {
         return Err(beyond(format!("{server} is beyond a ceiling that the operator set"))
             .with_hint("Omit it for the host's own nameservers, or ask the operator to allow it."));
     }
@@ -228,7 +243,7 @@ fn check_nameserver(server: IpAddr, own: &Policy, ceilings: &[Policy]) -> Result
 }
 
 /// The rule by which a policy denies questions to a server. One about everything is not meant: the server was named.
-fn denying<'a>(policy: &'a Policy, server: &Place<'_>) -> Option<&'a Rule> {
+fn denying<'a>(policy: &'a Policy, server: &ClassifiedAddress<'_>) -> Option<&'a Rule> {
     let is_about = |rule: &&Rule| {
         // A rule that allows is mostly written for TCP, as rules are, and means questions too.
         let asks = rule.action == RuleAction::Allow || rule.applies_to(Protocol::Udp);
@@ -246,7 +261,7 @@ fn is_no_nameserver(server: IpAddr, around: &Surroundings) -> bool {
 impl NetworkPlan {
     /// Whether a nameserver of [`DnsPlan::nameservers`] may be asked, now that the host's surroundings are known.
     pub fn may_ask(&self, server: IpAddr, around: &Surroundings) -> bool {
-        let place = Place::somewhere_at(server, around);
+        let place = ClassifiedAddress::somewhere_at(server, around);
         !is_no_nameserver(server, around)
             && !around.is_closed(server, DNS_PORT)
             && denying(&self.own, &place).is_none()

@@ -86,7 +86,7 @@ impl NetworkPlan {
     }
 }
 
-/// How names are resolved.
+/// The resolution of names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DnsPlan {

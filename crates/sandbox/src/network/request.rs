@@ -3,10 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    plan_network,
-    spec::{NetworkSpec, Preset},
-};
+use super::{plan::check_request, spec::NetworkSpec};
 use crate::{Error, KeyId, NetworkRequestId, RequestId, Result, object::only_object};
 
 /// Most requests that are kept for one sandbox. Of those that were answered, the oldest go.
@@ -24,17 +21,17 @@ pub const DEFAULT_GRANT_SECONDS: u64 = 60 * 60;
 /// The longest time of a grant: 30 days. What is needed for longer belongs into the policy.
 pub const MAX_GRANT_SECONDS: u64 = 30 * 24 * 60 * 60;
 
-/// What is asked for.
+/// A request for more network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct NetworkRequestSpec {
-    /// What to allow, written as in `allow` of a policy.
+    /// The rules to allow, written as in `allow` of a policy.
     #[schema(min_items = 1, max_items = 8, example = json!(["api.example.org:443"]))]
     pub rules: Vec<String>,
     /// Why, for the person who decides.
     #[schema(max_length = 1000)]
     pub reason: String,
-    /// How long it is needed. Whoever grants it decides.
+    /// The time it is needed for. Whoever grants it decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2592000)]
     pub for_seconds: Option<u64>,
@@ -55,26 +52,18 @@ impl NetworkRequestSpec {
             1..=MAX_REQUEST_RULES => {}
             n => {
                 let message = format!("rules: there are {n}; the limit is {MAX_REQUEST_RULES}");
-                return Err(Error::invalid(message).with_hint("Ask for what is needed next."));
+                return Err(
+                    Error::invalid(message).with_hint("Ask for fewer rules; you can ask again later.")
+                );
             }
         }
         if self.reason.trim().is_empty() {
             return Err(Error::invalid("reason: it is empty")
-                .with_hint("Say what it is needed for: a person decides by it."));
+                .with_hint("Say why you need this; a person will decide."));
         }
         check_reason(&self.reason)?;
         self.for_seconds.map_or(Ok(()), check_grant_seconds)?;
-        let asked = NetworkSpec {
-            deny: policy.deny.clone(),
-            rules: policy.rules.clone(),
-            allow: self.rules.clone(),
-            ..NetworkSpec::preset(Preset::None)
-        };
-        let in_place = |words: &dyn std::fmt::Display| {
-            let words = words.to_string();
-            words.strip_prefix("allow[").map_or(words.clone(), |rest| format!("rules[{rest}"))
-        };
-        plan_network(&asked, &[]).map(drop).map_err(|error| error.reworded(in_place))
+        check_request(&self.rules, policy)
     }
 }
 
@@ -93,7 +82,7 @@ pub fn check_grant_seconds(seconds: u64) -> Result<()> {
         return Ok(());
     }
     let message = format!("forSeconds: it is {seconds}; it must be between 1 and {MAX_GRANT_SECONDS}");
-    Err(Error::invalid(message).with_hint("What is needed for longer belongs into the sandbox's policy."))
+    Err(Error::invalid(message).with_hint("For longer access, change the sandbox's network policy."))
 }
 
 /// A text of a stranger on one line, without characters that steer a terminal or change the order of the text.
@@ -137,7 +126,7 @@ impl NetworkRequestState {
 pub struct NetworkRequest {
     pub id: NetworkRequestId,
     pub state: NetworkRequestState,
-    /// What is asked for, written as in `allow` of a policy.
+    /// The requested rules, written as in `allow` of a policy.
     pub rules: Vec<String>,
     /// Why, in the words of whoever asked.
     pub reason: String,

@@ -64,7 +64,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What a rule does with the traffic that it matches.
+/// The effect of a rule on the traffic that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleAction {
@@ -105,8 +105,8 @@ pub enum Target {
 
 /// An ordered list of rules is a policy: the first that matches decides.
 ///
-/// A rule without a protocol denies TCP and UDP, but allows TCP only: UDP carries QUIC, in which no name can be checked.
-/// [`Display`](fmt::Display) and [`FromStr`] are inverse; a rule that allows is written without its action.
+/// A rule without a protocol denies TCP and UDP, but allows TCP only: UDP carries QUIC, in which no name can be
+/// checked. [`Display`](fmt::Display) and [`FromStr`] are inverse; a rule that allows is written without its action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Rule {
@@ -253,7 +253,7 @@ fn parse_place(text: &str) -> Result<Target> {
         return Ok(Target::HostPort);
     }
     if matches!(text, "*" | "**" | "*." | "**.") {
-        return Err(Error::invalid(format!("{text:?} names nothing"))
+        return Err(Error::invalid(format!("{text:?} has no target"))
             .with_hint("Use the group any or public, or a wildcard beneath a name, such as *.example.org."));
     }
     let target = if let Some(parent) = text.strip_prefix("**.") {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::rule::{RuleAction, shown};
 use crate::{ByteSize, Error, Result, object::only_object};
 
-/// What a sandbox reaches without a rule.
+/// The hosts that a sandbox reaches without a rule.
 #[derive(
     Debug,
     Clone,
@@ -73,7 +73,7 @@ impl FromStr for Preset {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct NetworkSpec {
-    /// What is reached without a rule; `packages` when absent.
+    /// The hosts reached without a rule; `packages` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
     /// Rules that allow, such as `api.example.org`, `*.example.org:443`, `10.2.0.0/16:5432`, `host:3000` or
@@ -117,7 +117,7 @@ pub struct RuleSpec {
 }
 only_object!(RuleSpec);
 
-/// How names are resolved.
+/// The resolution of names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct DnsSpec {

@@ -161,7 +161,7 @@ impl Scanner {
             None => return Ok(Step::End),
         };
         if head.number != self.expected {
-            return Ok(Step::Bad(format!("entry {} where {} belongs", head.number, self.expected)));
+            return Ok(Step::Bad(format!("found entry {} instead of entry {}", head.number, self.expected)));
         }
         if !self.fill(head.size())? {
             let n = self.buffer.len();

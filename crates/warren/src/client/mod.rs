@@ -29,7 +29,7 @@ pub(crate) use self::{
     call::{Body, checked, empty_body, text_lines},
     entries::EntryStream,
     files::Within,
-    start::{ClientOptions, StartMode, refused, start_daemon},
+    start::{ClientOptions, StartMode, start_daemon},
     system::EventsWanted,
     target::Target,
     transport::Client,

@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use frontends::rest::v1::ErrorDetail;
 use sandbox::{Error, ErrorKind, Namespace, Result};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -67,19 +66,8 @@ pub(super) async fn reach(options: &ClientOptions, socket: &Path) -> Result<Unix
                 sleep(retry).await;
                 retry = (retry * 2).min(MAX_RETRY);
             }
-            Readiness::Failed { error } => {
-                return Err(refused(error));
-            }
+            Readiness::Failed { error } => return Err(error.into_error()),
         }
-    }
-}
-
-/// Why a daemon did not start, in its own words.
-pub(crate) fn refused(error: ErrorDetail) -> Error {
-    let failed = Error::new(error.kind, error.message);
-    match error.hint {
-        Some(hint) => failed.with_hint(hint),
-        None => failed,
     }
 }
 

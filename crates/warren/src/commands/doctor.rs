@@ -325,7 +325,7 @@ fn explain(isolation: &Isolation) -> CommandResult<()> {
         ("capabilities", or_none(&isolation.capabilities)),
         ("no new privileges", yes(isolation.no_new_privileges).to_owned()),
         ("syscall filter", isolation.seccomp.clone().unwrap_or_else(|| "none".to_owned())),
-        ("network", isolation.network.clone()),
+        ("network", isolation.network.to_string()),
         ("cgroups", isolation.cgroups.clone()),
     ] {
         output::line(&format!("  {what:<18} {found}"))?;

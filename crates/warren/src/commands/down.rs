@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::{Context, sure};
 use crate::{
     error::CommandResult,
-    sandboxfile::{Action, FileArgs, Found, OnFailure, Project, carry_out, question},
+    sandboxfile::{Action, FileArgs, OnFailure, Project, ProjectSandboxes, carry_out, question},
 };
 
 /// Stop the sandboxes of a Sandboxfile, keeping their files
@@ -34,7 +34,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let project = Project::read(&args.file, context.namespace.clone().unwrap_or_default())?;
     let chosen = project.chosen(&args.names)?;
     let client = context.client_in(&project.namespace).await?;
-    let found = Found::new(&project, client.list(&[]).await?)?;
+    let found = ProjectSandboxes::new(&project, client.list(&[]).await?)?;
     let mut steps = Vec::new();
     if args.names.is_empty() {
         steps.extend(found.surplus(&project, if args.rm { Action::Remove } else { Action::Stop }));

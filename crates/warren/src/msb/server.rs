@@ -209,7 +209,7 @@ fn start_in_background(directories: &Directories, flags: &[String]) -> CommandRe
             show_address()?;
             Ok(ExitCode::SUCCESS)
         }
-        Readiness::Failed { error } => Err(client::refused(error).into()),
+        Readiness::Failed { error } => Err(error.into_error().into()),
         Readiness::Locked { pid } => {
             let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
             Err(Error::new(ErrorKind::AlreadyExists, format!("another daemon is starting{pid}"))

@@ -130,7 +130,7 @@ impl Reader<'_> {
         if text.starts_with(['.', '/']) {
             let path = self.paths.resolve(text).map_err(|error| self.at(at, "image", &error))?;
             if !path.is_dir() {
-                return Err(self.wrong(at, "image", format!("{} is no directory", path.display())));
+                return Err(self.wrong(at, "image", format!("{} is not a directory", path.display())));
             }
             return Ok((
                 ImageRef::host(),

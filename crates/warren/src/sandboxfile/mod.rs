@@ -21,7 +21,7 @@ use crate::{client::Client, commands::Context, error::CommandResult, output};
 
 pub(crate) use self::{
     act::{OnFailure, carry_out, question, show_plan},
-    plan::{Action, Difference, Found, Step},
+    plan::{Action, Difference, ProjectSandboxes, Step},
     project::{Project, project_name},
 };
 
@@ -60,7 +60,7 @@ pub(crate) struct Opened {
     /// With everything that they depend on.
     pub(crate) chosen: BTreeSet<String>,
     pub(crate) client: Client,
-    pub(crate) found: Found,
+    pub(crate) found: ProjectSandboxes,
 }
 
 /// Reads the file for a command that makes sandboxes. `names`: those that it is about; all if there are none.
@@ -69,6 +69,6 @@ pub(crate) async fn open(context: &Context, file: &FileArgs, names: &[String]) -
     let chosen = project.chosen_with_dependencies(names)?;
     project.warnings.iter().for_each(|warning| output::warn(warning));
     let client = context.client_in(&project.namespace).await?;
-    let found = Found::new(&project, client.list(&[]).await?)?;
+    let found = ProjectSandboxes::new(&project, client.list(&[]).await?)?;
     Ok(Opened { project, chosen, client, found })
 }

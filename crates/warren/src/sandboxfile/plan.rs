@@ -83,11 +83,11 @@ pub(crate) enum Difference {
 
 /// The sandboxes of a project that exist, by the names that its file uses.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ProjectSandboxes {
     members: BTreeMap<String, v1::Sandbox>,
 }
 
-impl Found {
+impl ProjectSandboxes {
     /// Sorts out which of `all` belong to the project. Refuses a stranger that has the name of one of its sandboxes.
     pub(crate) fn new(project: &Project, all: Vec<v1::Sandbox>) -> Result<Self> {
         let mut members = BTreeMap::new();

@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use sandbox::{ByteSize, Defaults, FileIdentity, MountOrigin, MountPlan, SandboxId, SandboxSpec};
+use sandbox::{ByteSize, Defaults, FileIdentity, SandboxId, SandboxSpec};
 
 use super::*;
+use crate::namespace::mounts::{LocatedSource, MountFiles};
 
 fn explain(ids: Ids, decided: &Decided) -> String {
     explain_on(ids, decided, &[])
@@ -23,12 +24,12 @@ fn explain_with(
     ids: Ids,
     decided: &Decided,
     usr_mounts: &[&str],
-    mounts: Vec<MountPlan>,
+    mounts: Vec<LocatedMount>,
 ) -> String {
     let id = SandboxId::from_random([7; 8]);
     let name = "box".parse().unwrap();
     let spec = SandboxSpec::default();
-    let mut plan = sandbox::plan(
+    let plan = sandbox::plan(
         &id,
         &name,
         &spec,
@@ -37,7 +38,6 @@ fn explain_with(
         &[sandbox::Capabilities::all(sandbox::BackendKind::Namespace)],
     )
     .unwrap();
-    plan.mounts = mounts;
     let layer = PathBuf::from("/home-of-warren/layers/host-1");
     let skeleton = Skeleton {
         directory: layer.join("root"),
@@ -58,7 +58,8 @@ fn explain_with(
         kernel_files: KernelFiles::all(),
         hidden,
     };
-    let cage = build(&plan, &ground, decided);
+    let beneath = Beneath { mounts, ..decided.beneath.clone() };
+    let cage = build(&plan, &ground, &Decided { beneath, ..decided.clone() });
     let mut text = format!("users {:?}\n", cage.id_map.users);
     text.extend(cage.layers.iter().map(|layer| format!("layer {layer:?}\n")));
     text.extend(cage.mounts.iter().map(|mount| format!("mount {mount} {:?}\n", mount.identity)));
@@ -185,7 +186,7 @@ fn the_cage_of_an_image_with_a_snapshot_above_it() {
     let image = paths(["/home-of-warren/layers/sha256-b/fs", "/home-of-warren/layers/sha256-a/fs"]);
     let base = sandbox::Base { rootfs: RootfsPlan::Image, ..sandbox::Base::host() };
     let root = paths(["/home-of-warren/snapshots/s/tree/root/upper"]);
-    let beneath = Beneath { root, usr: Vec::new(), image };
+    let beneath = Beneath { root, image, ..Beneath::default() };
     let decided = Decided {
         first_id: None,
         has_image: false,
@@ -205,7 +206,7 @@ fn trees_lie_over_both_parts_of_image_host() {
     let beneath = Beneath {
         root: vec![Path::new(tree).join("root/upper")],
         usr: vec![Path::new(tree).join("usr/upper")],
-        image: Vec::new(),
+        ..Beneath::default()
     };
     let decided = Decided {
         first_id: Some(0x7000_0000),
@@ -245,19 +246,19 @@ fn a_directory_that_was_allowed_is_held_before_it_is_looked_at() {
     assert!(text.contains("identity: Some(FileIdentity { device: 1, inode: 2 })"), "{text}");
 }
 
-fn some_mounts() -> Vec<MountPlan> {
+fn some_mounts() -> Vec<LocatedMount> {
     let volume = Path::new("/home-of-warren/volumes/vol-0");
     let identity = Some(FileIdentity { device: 8, inode: 9 });
     let origins = [
-        ("/data", MountOrigin::Path { path: volume.join("data"), identity: None }),
-        ("/disk", MountOrigin::Image { path: volume.join("disk.img"), identity: None }),
-        ("/host", MountOrigin::Path { path: "/srv/files".into(), identity }),
-        ("/mem", MountOrigin::Tmpfs { size: ByteSize::mib(1) }),
+        ("/data", LocatedSource::Files(MountFiles::Path { path: volume.join("data"), identity: None })),
+        ("/disk", LocatedSource::Files(MountFiles::Image { path: volume.join("disk.img"), identity: None })),
+        ("/host", LocatedSource::Files(MountFiles::Path { path: "/srv/files".into(), identity })),
+        ("/mem", LocatedSource::Tmpfs { size: ByteSize::mib(1) }),
     ];
-    let mount = |(guest_path, source): (&str, MountOrigin)| {
+    let mount = |(guest_path, source): (&str, LocatedSource)| {
         let guest_path = guest_path.to_owned();
         let (readonly, noexec) = (guest_path == "/host", guest_path == "/disk");
-        MountPlan { guest_path, source, readonly, noexec, quota: None }
+        LocatedMount { guest_path, source, readonly, noexec, quota: None }
     };
     origins.map(mount).into()
 }

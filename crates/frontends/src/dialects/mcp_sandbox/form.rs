@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::mcp::{Answer, Failure, Form, JsonObject, Reply};
+use super::words;
+use crate::mcp::{Answer, Failure, Form, JsonObject, Reply, WordedFailure};
 
 /// Answers are an object, or a list below `result`. Failures are marked as such, which theirs are not.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Form for Plain {
     /// `error` and `message` are both words: clients of theirs read one or the other. The details are the fields that a
     /// tool's answer would have.
     fn failure(&self, _tool: &str, failure: Failure) -> Reply {
-        let Failure { code, message, hint, details, .. } = failure;
+        let WordedFailure { code, message, hint, details, .. } = failure.worded(words::hint);
         let mut body = match details {
             Some(Value::Object(fields)) => fields,
             _ => Map::new(),
@@ -59,12 +60,12 @@ impl Form for Plain {
         };
         body.insert("error".to_owned(), message.into());
         body.insert("message".to_owned(), told.into());
-        body.insert("code".to_owned(), (*code).into());
+        body.insert("code".to_owned(), code.into());
         Reply {
             text: None,
             data: Some(Value::Object(body)),
             parts: Vec::new(),
-            error_code: Some(code.into_owned()),
+            error_code: Some(code.to_owned()),
         }
     }
 }

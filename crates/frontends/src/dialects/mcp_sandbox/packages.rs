@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{sandboxes, terminal::cancelled, words};
-use crate::mcp::{Answer, Call, Failure, ToolResult};
+use super::{sandboxes, words};
+use crate::mcp::{Answer, Call, Failure, ToolResult, follow_package_job};
 
 /// How long a call waits for an install, as theirs does: shorter than the patience of their clients.
 const WAIT: Duration = Duration::from_secs(5);
@@ -102,7 +102,7 @@ async fn begin(call: &Call, Arguments { sandbox_id, package_name }: Arguments) -
         ..PackageSpec::default()
     };
     let job = call.engine().install_packages(&call.who, &which, spec).await.map_err(words::failure)?;
-    let job = follow(call, &which, job).await?;
+    let job = follow_package_job(call, &which, job, WAIT).await?;
     Ok(Answer::new(Status::of_job(&package_name, job)))
 }
 
@@ -120,7 +120,7 @@ async fn look(call: &Call, Arguments { sandbox_id, package_name }: Arguments) ->
     let ask = || engine.package_status(who, &which, Some(PackageManager::Pip), package.name());
     let mut found = ask().await.map_err(words::failure)?;
     if let (PackagePresence::Installing, Some(job)) = (found.state, found.job.clone()) {
-        let job = follow(call, &which, job).await?;
+        let job = follow_package_job(call, &which, job, WAIT).await?;
         if job.state != PackageState::Failed {
             return Ok(Answer::new(Status::of_job(&package_name, job)));
         }
@@ -143,17 +143,6 @@ async fn running(call: &Call, sandbox: &str) -> Result<SandboxRef, Failure> {
     let which = SandboxRef::from(&view.id);
     call.engine().ensure_running(&call.who, &which).await.map_err(words::failure)?;
     Ok(which)
-}
-
-/// Stays with a job until it ended or the time is up. The job goes on when the caller goes away.
-async fn follow(call: &Call, which: &SandboxRef, job: PackageJob) -> Result<PackageJob, Failure> {
-    if job.state != PackageState::Installing {
-        return Ok(job);
-    }
-    tokio::select! {
-        job = call.engine().wait_package_job(&call.who, which, &job.id, Some(WAIT)) => job.map_err(words::failure),
-        () = call.cancelled.cancelled() => Err(cancelled()),
-    }
 }
 
 /// A failure has the fields of an answer too: clients of theirs look at `status`.

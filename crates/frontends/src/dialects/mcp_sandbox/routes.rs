@@ -101,7 +101,7 @@ async fn file(
     };
     let link = OpenLink { who: who.clone(), sandbox: view.id, target: LinkTarget::File { path } };
     let budget = &front.serving.by_key;
-    let answer = links::answer(front.mcp.engine(), &link, budget, &method, &headers).await;
+    let answer = links::answer(front.mcp.links(), &link, budget, &method, &headers).await;
     answer.map_err(|refusal| Refused(refusal.error))
 }
 

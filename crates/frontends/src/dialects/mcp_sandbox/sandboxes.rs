@@ -9,7 +9,6 @@ use futures_util::{StreamExt, stream};
 use sandbox::{Error, ErrorKind, Label, Namespace, PackageManager, Patch, Result, SandboxSpec, SandboxState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
 
 use super::{MAX_SANDBOXES, WORK_DIRECTORY, words};
 use crate::mcp::{Answer, Call, Failure, ToolResult};
@@ -20,9 +19,6 @@ const MAX_AT_ONCE: usize = 4;
 const DIALECT_LABEL: (&str, &str) = ("warren.dialect", super::DIALECT.name);
 /// What the user calls a sandbox: any text, also one that another sandbox has.
 const NAME_LABEL: &str = "mcp-sandbox.name";
-
-/// One creation at a time, so that nobody gets past the limit by asking twice at once.
-static CREATING: Mutex<()> = Mutex::const_new(());
 
 /// Whose sandboxes are meant.
 #[derive(Debug, Clone)]
@@ -106,7 +102,8 @@ pub(super) struct Created {
 
 pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult<Created> {
     let user = User::of(&call);
-    let _one_at_a_time = CREATING.lock().await;
+    // So that nobody gets past the limit by asking twice at once.
+    let _one_at_a_time = call.mcp.creations().take(user.id()).await;
     let mut own = user.sandboxes().await.map_err(words::failure)?;
     own.retain(is_of_dialect);
     if own.len() >= MAX_SANDBOXES as usize {

@@ -1,7 +1,7 @@
 //! `execute_terminal_command`: a command line, read by a shell. Theirs is split into words and knows no pipes.
 
 use engine::{Entry, EntryBody, RunEnd, RunOptions, SandboxRef};
-use sandbox::{Error, ErrorKind, ExecOutcome, ExecSpec};
+use sandbox::{ErrorKind, ExecOutcome, ExecSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -36,7 +36,7 @@ pub(super) async fn execute(call: Call, arguments: Arguments) -> ToolResult<Ran>
 
 /// A failure has the fields of an answer too: clients of theirs look nowhere else.
 fn as_output(failure: Failure) -> Failure {
-    let fields = json!({ "stdout": "", "stderr": failure.message, "exit_code": -1 });
+    let fields = json!({ "stdout": "", "stderr": failure.error().to_string(), "exit_code": -1 });
     failure.with_details(fields)
 }
 
@@ -110,5 +110,5 @@ pub(super) fn unusual_end(outcome: Option<&ExecOutcome>) -> Option<String> {
 }
 
 pub(super) fn cancelled() -> Failure {
-    Failure::from(Error::new(ErrorKind::Cancelled, "the call was cancelled"))
+    Failure::new(ErrorKind::Cancelled, "the call was cancelled")
 }

@@ -98,15 +98,14 @@ async fn of_server(call: &Call, path: &str) -> Result<Upload, Failure> {
 
 fn unread(error: Error) -> Failure {
     let is_of_host = error.kind() == ErrorKind::NotFound || error.is_about(Thing::HostPath);
-    let failure = words::failure(error);
     if !is_of_host {
-        return failure;
+        return words::failure(error);
     }
-    let hint = match &failure.hint {
-        Some(allow) => format!("{SEND_IT} {}", sentence(allow)),
+    let hint = match words::hint(&error) {
+        Some(allow) => format!("{SEND_IT} {}", sentence(&allow)),
         None => SEND_IT.to_owned(),
     };
-    failure.with_hint(hint)
+    words::failure(error.with_hint(hint))
 }
 
 /// The last part of a path as any system writes it: the file may lie on another one.
@@ -139,7 +138,7 @@ mod tests {
             assert_eq!(file_name(path).unwrap(), name);
         }
         for path in ["", "/", "/a/..", ".", "a\0b"] {
-            assert_eq!(file_name(path).unwrap_err().code, "invalid_request", "{path:?}");
+            assert_eq!(file_name(path).unwrap_err().code(), "invalid_request", "{path:?}");
         }
     }
 

@@ -128,7 +128,7 @@ mod tests {
 
     fn refused(config: &Config) -> String {
         let failure = config.fields("box").unwrap_err();
-        format!("{}: {}", failure.code, failure.message)
+        format!("{}: {}", failure.error().kind(), failure.error())
     }
 
     #[test]

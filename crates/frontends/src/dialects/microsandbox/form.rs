@@ -18,7 +18,8 @@ impl Form for Plain {
     }
 
     fn failure(&self, _tool: &str, failure: Failure) -> Reply {
-        let text = Some(format!("Error: {}", failure.message));
-        Reply { text, data: None, parts: Vec::new(), error_code: Some(failure.code.into_owned()) }
+        let told = failure.worded(|_error| None);
+        let text = Some(format!("Error: {}", told.message));
+        Reply { text, data: None, parts: Vec::new(), error_code: Some(told.code.to_owned()) }
     }
 }

@@ -78,7 +78,7 @@ async fn answer(
         Ok(result) => {
             (about, Json(json!({ "jsonrpc": "2.0", "id": request.id, "result": result }))).into_response()
         }
-        Err(failure) => (about, failed(&failure)).into_response(),
+        Err(failure) => (about, failed(failure.error())).into_response(),
     }
 }
 
@@ -159,14 +159,11 @@ fn refusal(status: StatusCode, message: &str) -> Wrong {
     Wrong(status, numbered(ErrorKind::InvalidRequest, message, true).1)
 }
 
-fn failed(failure: &Failure) -> Response {
-    // Every code is a kind or, of what is refused by policy, a closer name for it.
-    let kind = ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == failure.code);
-    let kind = kind.unwrap_or(ErrorKind::Denied);
-    let message = match kind {
-        ErrorKind::Internal => "Internal server error",
-        _ => &failure.message,
+fn failed(error: &Error) -> Response {
+    let message = match error.kind() {
+        ErrorKind::Internal => "Internal server error".to_owned(),
+        _ => error.to_string(),
     };
-    let (status, body) = numbered(kind, message, true);
+    let (status, body) = numbered(error.kind(), &message, true);
     (status, Json(body)).into_response()
 }

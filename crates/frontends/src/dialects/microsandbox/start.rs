@@ -81,10 +81,8 @@ fn refuse_other(target: &Target, config: &Config, found: &Ensured) -> Result<(),
 
 async fn start_other(target: &Target, name: &str) -> Result<(), Failure> {
     let which = target.call.sandbox(name)?;
-    run(&target.call, &which).await.map_err(|failure| {
-        let message = format!("depends_on {name:?}: {}", failure.message);
-        Failure { message, ..failure }
-    })
+    let ran = run(&target.call, &which).await;
+    ran.map_err(|failure| failure.reworded(|words| format!("depends_on {name:?}: {words}")))
 }
 
 /// Makes sure that a sandbox runs.

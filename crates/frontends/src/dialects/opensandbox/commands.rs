@@ -56,5 +56,7 @@ pub(super) async fn end(sandbox: SandboxHandle<'_>, id: &ExecId) -> Result<()> {
             }
         }
     });
-    ending.await.map_err(|error| Error::new(ErrorKind::Internal, "the end was lost").with_source(error))?
+    ending.await.map_err(|error| {
+        Error::new(ErrorKind::Internal, "the task that waits for the command's end failed").with_source(error)
+    })?
 }

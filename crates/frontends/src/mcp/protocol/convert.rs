@@ -10,6 +10,7 @@ use crate::mcp::{
     prompts::PromptEntry,
     resources::{Content, ResourceBody, ResourceEntry, TemplateEntry},
     surface::Reply,
+    words,
 };
 
 /// A reply as text, for models, and as data, for programs; pictures and links behind the text. A client whose protocol
@@ -60,8 +61,8 @@ pub(super) fn resource_error(uri: &str, failed: Error) -> ErrorData {
 }
 
 fn error_with(code: model::ErrorCode, error: Error) -> ErrorData {
-    let failure = Failure::from(error);
-    ErrorData::new(code, failure.message.clone(), Some(json!(failure)))
+    let told = Failure::from(error).worded(words::hint);
+    ErrorData::new(code, told.message.clone(), Some(json!(told)))
 }
 
 pub(super) fn resource(entry: ResourceEntry) -> model::Resource {

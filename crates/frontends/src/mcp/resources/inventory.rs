@@ -1,7 +1,7 @@
 //! What there is, as JSON.
 
 use engine::{SandboxFilter, SandboxView};
-use sandbox::{Error, ErrorKind, Next, Result};
+use sandbox::Result;
 use serde_json::{Value, json};
 
 use crate::mcp::call::Call;
@@ -21,11 +21,7 @@ pub(in crate::mcp) fn reference(call: &Call, view: &SandboxView) -> String {
 /// What a tool answers, so that a resource never tells anything else than the tool of the same matter.
 pub(super) async fn told_by(call: &Call, tool: &str, arguments: Value) -> Result<Value> {
     let answer = call.surface.run(tool, call.clone(), arguments.as_object().cloned()).await;
-    answer.map(|answer| answer.data).map_err(|failure| {
-        let kind = ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == failure.code);
-        let error = Error::new(kind.unwrap_or(ErrorKind::Internal), failure.message);
-        error.with_next(failure.hint.map(Next::Advice))
-    })
+    Ok(answer?.data)
 }
 
 /// What holds for this caller. Host paths are for those alone who may see every namespace.

@@ -41,7 +41,9 @@ pub(crate) async fn read(call: &Call, uri: &str) -> Result<Vec<ResourceBody>> {
         Target::Output { name, id } => output(call, &call.sandbox(&name)?, &id).await?,
         Target::Shown { name, id, number, mime } => {
             let which = call.sandbox(&name)?;
-            let form = code::output(call.engine(), &call.who, &which, &id, number, mime.as_deref()).await?;
+            let form =
+                code::output(call.mcp.links().outputs(), &call.who, &which, &id, number, mime.as_deref())
+                    .await?;
             return Ok(vec![shown(uri, form)]);
         }
     };

@@ -31,6 +31,7 @@ mod toolsets;
 mod volumes;
 
 pub(crate) use self::files::{once, read_up_to};
+pub(crate) use self::packages::follow as follow_package_job;
 pub(super) use self::sessions::Sessions;
 pub(crate) use self::telling::{Followed, while_running};
 use super::tool::Tool;

@@ -46,7 +46,7 @@ struct NetworkPolicy {
     preset: &'static str,
     /// In this order; the first that matches decides
     rules: Vec<String>,
-    /// What the operator allows at most
+    /// The operator's ceilings
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ceilings: Vec<String>,
     /// Granted beside the policy, for a time
@@ -74,7 +74,7 @@ async fn network(call: Call, arguments: Arguments) -> ToolResult<NetworkPolicy> 
     let pending = view.is_pending.then(|| {
         let name = json!({ "name": name });
         let (stop, start) = (written("sandbox_stop", &name), written("sandbox_start", &name));
-        format!("This holds once the sandbox starts again: call {stop}, then {start}.")
+        format!("This applies after the next start of the sandbox: call {stop}, then {start}.")
     });
     let policy = view.policy;
     let denied = policy.deny.iter().map(|rule| format!("deny {rule}"));

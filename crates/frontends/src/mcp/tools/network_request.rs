@@ -27,13 +27,13 @@ const REFUSED_AT_CLIENT: &str = "the person at the client refused it";
 #[serde(rename_all = "camelCase")]
 pub(super) struct Arguments {
     name: String,
-    /// What to allow, such as api.example.org:443
+    /// Rules to allow, such as api.example.org:443
     #[serde(default)]
     rules: Vec<String>,
-    /// What it is needed for; a person decides by it
+    /// Why you need this; a person will decide
     #[serde(default)]
     reason: String,
-    /// How long it is needed, in seconds; default 3600
+    /// Duration in seconds; default 3600
     #[schemars(range(min = 1, max = 2_592_000))]
     for_seconds: Option<u64>,
     /// An earlier request, to see its answer instead of asking
@@ -184,7 +184,7 @@ fn told(name: &str, view: &NetworkRequestView, needs_start: bool) -> Option<Stri
         }
         NetworkRequestState::Granted if needs_start => {
             let (stop, start) = (written("sandbox_stop", &sandbox), written("sandbox_start", &sandbox));
-            format!("This holds once the sandbox starts again: call {stop}, then {start}.")
+            format!("This applies after the next start of the sandbox: call {stop}, then {start}.")
         }
         NetworkRequestState::Granted => return None,
         NetworkRequestState::Refused => {

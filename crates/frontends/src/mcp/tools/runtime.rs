@@ -29,9 +29,9 @@ struct Runtime {
     backend: &'static str,
     /// Every back end that `backend` of sandbox_create can name, the default first.
     backends: Vec<&'static str>,
-    /// What the default back end can do here, found by trying.
+    /// Features that the default back end has here, found by trying.
     capabilities: Vec<&'static str>,
-    /// What does not, and why.
+    /// Features it lacks, and why.
     missing: Vec<String>,
     images: Vec<&'static str>,
     network: &'static str,

@@ -24,9 +24,9 @@ struct Secrets {
 #[derive(Debug, Serialize, JsonSchema)]
 struct Listed {
     name: String,
-    /// Where it works, over HTTPS; network.allow must name them too
+    /// Hosts it works for, over HTTPS; network.allow must name them too
     hosts: Vec<String>,
-    /// Where in a request the placeholder is replaced
+    /// Parts of a request in which the placeholder is replaced
     headers: Vec<String>,
 }
 

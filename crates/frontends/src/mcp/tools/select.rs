@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::mcp::{Answer, Call, Failure, ToolResult, envelope::DANGEROUS_OPERATION_DISABLED};
+use crate::mcp::{Answer, Call, Failure, ToolResult, words};
 
 /// Most names in one call.
 const MAX_NAMES: usize = 1000;
@@ -165,7 +165,7 @@ impl Selector {
             return Ok(());
         }
         let message = format!("{deed} by labels or status requires confirm: true");
-        Err(Failure::new(DANGEROUS_OPERATION_DISABLED, message).with_hint(format!(
+        Err(Failure::unconfirmed(message).with_hint(format!(
             "Call sandbox_list with the same labels and status to check what is affected, then {tool} with confirm: true."
         )))
     }
@@ -300,7 +300,7 @@ pub(crate) fn refused(error: Error, view: &SandboxView) -> Failure {
 
 /// What a caller who wants no answer any more is told, should they listen.
 pub(crate) fn cancelled() -> Failure {
-    Failure::from(Error::new(ErrorKind::Cancelled, "the call was cancelled"))
+    Failure::new(ErrorKind::Cancelled, "the call was cancelled")
         .with_hint("Call sandbox_list to see what was done before the cancellation.")
 }
 
@@ -315,9 +315,7 @@ fn answer<R: Serialize>(
     let rows: Vec<_> = results.into_iter().map(|(name, result)| row(name, result)).collect();
     match first {
         Some(failure) if is_one_by_name => Err(failure),
-        Some(failure) if n_failed == n_all => {
-            Err(Failure { details: Some(json!({ "targets": rows })), ..failure })
-        }
+        Some(failure) if n_failed == n_all => Err(failure.with_details(json!({ "targets": rows }))),
         Some(_) => {
             Ok(Answer::new(rows).warn(format!("{n_failed} of {n_all} sandboxes failed; see their rows.")))
         }
@@ -329,7 +327,7 @@ fn row<R>(name: String, result: Result<R, Failure>) -> Row<R> {
     match result {
         Ok(done) => Row::done(&name, done),
         Err(failure) => {
-            let error = match json!(failure) {
+            let error = match json!(failure.worded(words::hint)) {
                 Value::Object(error) => error,
                 _ => Map::new(),
             };

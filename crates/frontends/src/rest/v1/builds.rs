@@ -38,7 +38,7 @@ pub enum BuildEvent {
     Pull {
         reference: String,
     },
-    /// How far that is.
+    /// The progress so far.
     Pulling {
         event: PullEvent,
     },

@@ -107,7 +107,7 @@ pub struct ContextRequest {
     pub user: Option<String>,
 }
 
-/// How a context is branched.
+/// The way a context is branched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForkRequest {

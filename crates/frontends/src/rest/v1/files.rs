@@ -60,7 +60,7 @@ pub struct FileEntry {
     pub uid: u32,
     pub gid: u32,
     pub modified_at_ms: i64,
-    /// Where a symlink points.
+    /// The target of a symlink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }

@@ -7,14 +7,14 @@ use utoipa::ToSchema;
 
 pub type Fleet = FleetView;
 
-/// What `warren doctor` found.
+/// The findings of `warren doctor`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis {
     /// Whether nothing is missing that every sandbox needs.
     pub ok: bool,
     pub checks: Vec<Check>,
-    /// That of a sandbox that was made as a test.
+    /// The diagnosis of a sandbox that was made as a test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
 }
@@ -25,7 +25,7 @@ pub struct Diagnosis {
 pub struct Check {
     pub name: String,
     pub status: CheckStatus,
-    /// What was found.
+    /// The findings.
     pub detail: String,
     /// The command that fixes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -81,7 +81,7 @@ pub struct ImageLayer {
     pub warnings: Vec<String>,
 }
 
-/// Which image to pull, and how.
+/// The image to pull, and options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PullRequest {
@@ -101,7 +101,7 @@ pub struct PullRequest {
     pub insecure: bool,
 }
 
-/// Where to push an image, and how.
+/// The target of a push, and its options.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PushRequest {
@@ -201,7 +201,7 @@ pub struct ImportQuery {
     pub config: Option<String>,
 }
 
-/// How archives are written.
+/// The format of archives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ArchiveFormat {
@@ -228,7 +228,7 @@ pub struct RemoveImageQuery {
     pub force: bool,
 }
 
-/// What was freed.
+/// The freed space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImagesFreed {

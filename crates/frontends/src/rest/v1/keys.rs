@@ -31,10 +31,10 @@ pub struct KeyRequest {
     /// It may look and change nothing.
     #[serde(default)]
     pub read_only: bool,
-    /// What sandboxes of its callers reach at most, beside the operator's own ceiling.
+    /// The most that sandboxes of its callers may reach, beside the operator's own ceiling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Policy>,
-    /// How its secret looks.
+    /// The form of its secret.
     #[serde(default)]
     pub format: KeyFormat,
 }

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 pub struct LinkRequest {
     /// Absolute, of a file.
     pub path: String,
-    /// How long it holds: up to a week, an hour unless the daemon says otherwise.
+    /// Its lifetime: at most a week; an hour unless the daemon is configured otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
 }

@@ -11,7 +11,8 @@ use utoipa::ToSchema;
 use super::{Exec, Sandbox};
 
 query!(LiveQuery {
-    /// What to hear of, separated by commas: `sandboxes`, `usage`, `execs`, `calls`, `network`, `pending`. All when absent.
+    /// The topics to subscribe to, separated by commas: `sandboxes`, `usage`, `execs`, `calls`, `network`, `pending`.
+    /// All when absent.
     pub topics: Option<String>,
     /// Only what concerns this sandbox: its id or name.
     pub sandbox: Option<String>,
@@ -34,7 +35,7 @@ pub enum LiveMessage {
     Gone(LiveGone),
     /// All sandboxes were sent.
     Ready(LiveReady),
-    /// What running sandboxes use, every two seconds.
+    /// The usage of running sandboxes, every two seconds.
     Usage(LiveUsage),
     /// An exec that began or ended.
     Exec(Box<Exec>),
@@ -42,8 +43,8 @@ pub enum LiveMessage {
     Call(Box<Call>),
     /// A decision about a sandbox's traffic.
     Network(Box<NetworkLogEntry>),
-    /// A request for more network: each that waits for an answer at the start, then whenever one is made, is answered or
-    /// ends.
+    /// A request for more network: each that waits for an answer at the start, then whenever one is made, is answered
+    /// or ends.
     Request(Box<NetworkRequestView>),
     /// The reader was too slow. All sandboxes follow again; what else was missed is not repeated.
     Lagged(LiveLagged),
@@ -76,6 +77,6 @@ pub struct LiveUsage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LiveLagged {
-    /// How many messages were missed.
+    /// The number of missed messages.
     pub missed: u64,
 }

@@ -11,7 +11,7 @@ macro_rules! query {
         #[serde(rename_all = "camelCase", deny_unknown_fields)]
         #[into_params(parameter_in = Query)]
         pub struct $name {
-            /// Where a name is looked up; the caller's own when absent.
+            /// The namespace in which the name is looked up; the caller's own when absent.
             pub namespace: Option<sandbox::Namespace>,
             $($fields)*
         }

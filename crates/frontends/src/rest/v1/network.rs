@@ -34,7 +34,7 @@ query!(NetworkAnswerQuery {
     pub wait_ms: Option<u64>,
 });
 
-/// How long a request is granted for.
+/// The duration of a grant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NetworkGrantRequest {

@@ -12,7 +12,7 @@ pub struct PackageJobList {
     pub jobs: Vec<PackageJob>,
 }
 
-/// What to install.
+/// The packages to install.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PackageRequest {
@@ -26,7 +26,8 @@ pub struct PackageRequest {
     /// For pip: a requirements file in the sandbox, absolute or from `cwd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requirements_file: Option<String>,
-    /// Where the install runs; the sandbox's working directory by default. npm installs for the project there.
+    /// The directory in which the install runs; the sandbox's working directory by default. npm installs for the
+    /// project there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// Kill the installation after this long; half an hour by default.

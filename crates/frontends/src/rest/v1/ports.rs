@@ -95,12 +95,12 @@ pub struct ExposeRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
-    /// How long a signed address holds: up to a week, an hour unless the daemon says otherwise.
+    /// The lifetime of a signed address: at most a week; an hour unless the daemon is configured otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
 }
 
-/// Where a port is reached.
+/// The address of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {

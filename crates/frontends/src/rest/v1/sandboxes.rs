@@ -10,7 +10,7 @@ use sandbox::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What to change of a sandbox. What is absent stays.
+/// The changes of a sandbox. Absent members stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SandboxChange {
@@ -90,7 +90,7 @@ pub struct Sandbox {
     /// Ports that are reachable from outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortView>,
-    /// What an operator should know, as sentences.
+    /// Notes for the operator, as sentences.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
@@ -117,12 +117,12 @@ query!(RemoveQuery {
 });
 
 query!(StopQuery {
-    /// How long processes may take to end by themselves before they are killed.
+    /// The time processes get to end by themselves before they are killed.
     pub grace_ms: Option<u64>,
 });
 
 query!(DrainQuery {
-    /// How long to wait for the running execs.
+    /// The longest wait for the running execs.
     pub timeout_ms: Option<u64>,
 });
 

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 pub type Session = SessionView;
 
-/// How to sign in: exactly one of the three.
+/// The credentials: exactly one of the three.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SignInRequest {
@@ -67,20 +67,20 @@ pub struct ShareList {
     pub shares: Vec<ShareView>,
 }
 
-/// What to share: a sandbox or a key.
+/// The sandbox or key to share.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ShareRequest {
     /// Id or name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// Where the name is looked up; the caller's own when absent.
+    /// The namespace in which the name is looked up; the caller's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
     /// Id or label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// How many seconds it holds: up to a week, an hour when absent.
+    /// Its lifetime in seconds: at most a week; an hour when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
 }

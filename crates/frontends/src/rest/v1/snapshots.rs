@@ -36,7 +36,7 @@ pub struct Snapshot {
     pub source_sandbox: SandboxName,
     /// When it was taken, here or elsewhere.
     pub created_at: Timestamp,
-    /// How long its source was paused; absent if it was not running.
+    /// The time its source was paused; absent if it was not running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

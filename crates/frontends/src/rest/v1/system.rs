@@ -24,7 +24,7 @@ pub struct Version {
     pub api: Vec<String>,
 }
 
-/// What the daemon's back end supports on this host, found by probing.
+/// The features that the daemon's back end supports on this host, found by probing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capabilities {
@@ -34,7 +34,7 @@ pub struct Capabilities {
     #[schema(required = true)]
     pub backends: Vec<BackendKind>,
     pub has: Vec<Capability>,
-    /// What is missing, and why, as sentences.
+    /// Missing features, with the reason, as sentences.
     pub missing: Vec<String>,
 }
 

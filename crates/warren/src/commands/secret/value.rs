@@ -77,7 +77,7 @@ fn of_file(path: &Path) -> CommandResult<String> {
 fn of_variable(variable: &str) -> CommandResult<String> {
     let found = std::env::var(variable);
     Ok(found.map_err(|_unset| {
-        Error::invalid(format!("{variable} is not set in the environment, or is no text"))
+        Error::invalid(format!("{variable} is not set in the environment, or is not text"))
     })?)
 }
 

@@ -19,7 +19,7 @@ use crate::{
     http::{ApiResult, JsonBody},
     images::{Password, Registry},
     links::BaseUrl,
-    mcp::{Call, Failure, Surface, create::mounts},
+    mcp::{Call, Surface, create::mounts},
 };
 
 #[derive(Debug, Deserialize)]
@@ -122,7 +122,7 @@ pub(super) async fn create(
     if spec.mounts.iter().any(|mount| matches!(mount.source, MountSource::Bind { .. })) {
         let surface = Arc::new(Surface::native());
         let call = Call::alone(front.mcp.clone(), surface, who.clone(), base.map(|base| base.0));
-        mounts::allow(&call, &mut spec.mounts).await.map_err(refused)?;
+        mounts::allow(&call, &mut spec.mounts).await.map_err(Error::from)?;
     }
     let made = Creation { spec, pull }.make(front.engine(), &who).await?;
     Ok((StatusCode::ACCEPTED, Json(super::shape(&made))))
@@ -205,17 +205,6 @@ fn mount(volume: &Volume) -> Result<MountSpec> {
     };
     let readonly = volume.read_only.unwrap_or(false);
     Ok(MountSpec { guest_path: volume.mount_path.clone(), source, readonly, noexec: false })
-}
-
-/// The policy of host paths speaks as tools do.
-fn refused(failure: Failure) -> Error {
-    // Every code is a kind or, of what is refused by policy, a closer name for it.
-    let kind = ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == failure.code);
-    let error = Error::new(kind.unwrap_or(ErrorKind::Denied), failure.message);
-    match failure.hint {
-        Some(hint) => error.with_hint(hint),
-        None => error,
-    }
 }
 
 #[cfg(test)]

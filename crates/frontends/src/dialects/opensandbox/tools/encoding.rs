@@ -90,7 +90,7 @@ mod tests {
             assert_eq!(encoding.decode("/f", &bytes, false).unwrap(), text, "{name}");
         }
         for name in ["", "utf-16", "../x", "rot13"] {
-            assert_eq!(Encoding::named(name).unwrap_err().code, "invalid_request", "{name}");
+            assert_eq!(Encoding::named(name).unwrap_err().code(), "invalid_request", "{name}");
         }
         assert!(
             Encoding::Ascii.encode("ü".to_owned()).is_err()
@@ -105,6 +105,7 @@ mod tests {
         assert_eq!(Encoding::Utf8.decode("/f", &bytes[..2], true).unwrap(), "a");
         assert_eq!(Encoding::Utf8.decode("/f", &bytes[2..], true).unwrap(), "b");
         let refused = Encoding::Utf8.decode("/f", &[b'a', 0xff, b'b'], true).unwrap_err();
-        assert!(refused.message.contains("/f") && refused.hint.unwrap().contains("base64"));
+        let told = refused.worded(super::super::words::hint);
+        assert!(told.message.contains("/f") && told.hint.unwrap().contains("base64"));
     }
 }

@@ -216,10 +216,12 @@ pub(super) async fn move_all(call: Call, arguments: MoveArguments) -> ToolResult
 /// Says what was moved before, because that stays moved.
 fn not_moved(error: Error, n_moved: usize, to: &str) -> Failure {
     let is_taken = error.kind() == ErrorKind::AlreadyExists;
-    let mut failure = words::failure(error);
-    if n_moved > 0 {
-        failure.message = format!("{} (the first {n_moved} entries were moved)", failure.message);
-    }
+    let failure = match n_moved {
+        0 => words::failure(error),
+        _ => words::failure(
+            error.reworded(|words| format!("{words} (the first {n_moved} entries were moved)")),
+        ),
+    };
     match is_taken {
         true => failure.with_hint(format!("Delete {to} first, or choose another destination.")),
         false => failure,

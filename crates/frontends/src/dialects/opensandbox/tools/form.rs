@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::words;
 use crate::mcp::{Answer, Failure, Form, JsonObject, Reply};
 
 #[derive(Debug)]
@@ -32,11 +33,12 @@ impl Form for Plain {
 
     fn failure(&self, tool: &str, failure: Failure) -> Reply {
         let tool: String = tool.chars().take(64).collect();
-        let cause = failure.message.trim_end_matches('.');
-        let text = match failure.hint {
+        let told = failure.worded(words::hint);
+        let cause = told.message.trim_end_matches('.');
+        let text = match told.hint {
             Some(hint) => format!("Error executing tool {tool}: {cause}. {hint}"),
             None => format!("Error executing tool {tool}: {cause}."),
         };
-        Reply { text: Some(text), data: None, parts: Vec::new(), error_code: Some(failure.code.into_owned()) }
+        Reply { text: Some(text), data: None, parts: Vec::new(), error_code: Some(told.code.to_owned()) }
     }
 }

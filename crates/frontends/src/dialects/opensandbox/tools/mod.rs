@@ -77,7 +77,7 @@ fn of_sandboxes() -> Vec<Tool> {
         "sandbox_healthcheck", "Check health", READS, sandboxes::healthcheck:
             "Check whether a sandbox runs and answers.";
         "command_run", "Run command", ADDS, command::run:
-            "Run a shell command in a sandbox. A failing command is no error: see exit_code. With background it \
+            "Run a shell command in a sandbox. A failing command is not an error: see exit_code. With background it \
              returns at once and its output is not shown, so redirect it to a file and read that.";
         "command_interrupt", "Interrupt command", DESTROYS, command::interrupt:
             "End a running command: SIGTERM to all its processes, and SIGKILL after 3 seconds.";

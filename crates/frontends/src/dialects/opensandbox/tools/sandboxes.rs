@@ -277,6 +277,6 @@ mod tests {
         let named = |name: &str| states(&[name.to_owned()]);
         assert_eq!(named("running").unwrap(), [SandboxState::Running]);
         assert_eq!(named("Terminated").unwrap(), [SandboxState::Stopped]);
-        assert!(named("sleepy").unwrap_err().hint.unwrap().contains("Paused"));
+        assert!(words::hint(named("sleepy").unwrap_err().error()).unwrap().contains("Paused"));
     }
 }

@@ -104,7 +104,7 @@ impl From<ContextView> for Row {
 #[derive(Debug, Serialize, JsonSchema)]
 struct Listed {
     contexts: Vec<Row>,
-    /// What sandbox_run_code can run here.
+    /// Languages that sandbox_run_code can run here.
     languages: Vec<LanguageRow>,
 }
 

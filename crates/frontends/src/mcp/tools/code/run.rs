@@ -14,7 +14,7 @@ use crate::{
     code::{Cell, CellResult, Collected, Finished, Output, PictureCaps, language, surroundings},
     mcp::{
         Answer, Call, Failure, Tool, ToolResult,
-        envelope::{EXEC_FAILED, Link, Part},
+        envelope::{Link, Part},
         surface::Surface,
         tools::{
             denials,
@@ -162,9 +162,7 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
     let launched = launch(call, &prepared).await?;
     let Some(known) = &launched.exec.cell else {
         let message = format!("exec {} with the same requestId does not run code", launched.exec.id);
-        return Err(
-            Failure::new(ErrorKind::AlreadyExists.as_str(), message).with_hint("Use another requestId.")
-        );
+        return Err(Failure::new(ErrorKind::AlreadyExists, message).with_hint("Use another requestId."));
     };
     let cell = Cell {
         sandbox: target.name.clone(),
@@ -214,14 +212,15 @@ fn conclude(
                 Some(false) => "the call was cancelled and the code stopped; its variables are lost",
                 None => "the call was cancelled and the code interrupted",
             };
-            return Err(Failure::new(ErrorKind::Cancelled.as_str(), message)
+            return Err(Failure::new(ErrorKind::Cancelled, message)
                 .with_hint(format!("Call sandbox_exec_poll with execSessionId {exec} to read its output."))
                 .with_details(json!(result)));
         }
         RunEnd::Overdue | RunEnd::Left => {
             let message =
                 format!("exec {exec} exceeded its time limit, and its sandbox did not report how it ended");
-            return Err(Failure::new(ErrorKind::TimedOut.as_str(), message)
+            return Err(Failure::new(ErrorKind::TimedOut, message)
+                .retryable(false)
                 .with_hint("Call sandbox_status: a paused sandbox ends code only when it is resumed.")
                 .with_details(json!(result)));
         }
@@ -268,7 +267,7 @@ fn failed(result: &CellResult) -> Failure {
         Some(error) => format!("the code ended with {}: {}", error.name, error.value),
         None => format!("the code ended with status {}", result.exit_code),
     };
-    Failure::new(EXEC_FAILED, message)
+    Failure::of_exec(message)
         .with_hint("Check details.error and details.stderr, correct the code and call again.")
         .with_details(json!(result))
 }

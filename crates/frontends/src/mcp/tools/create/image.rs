@@ -52,7 +52,7 @@ pub(super) fn plan(image: Option<&str>, rootfs: Option<Rootfs>) -> Result<Ground
             if let Some(other) = fstype.filter(|fstype| fstype != "ext4") {
                 let shown: String = other.chars().take(32).collect();
                 let message = format!("rootfs.fstype {shown:?} is not supported: sandboxes mount ext4");
-                return Err(Failure::from(Error::new(ErrorKind::Unsupported, message)).with_hint(
+                return Err(Failure::new(ErrorKind::Unsupported, message).with_hint(
                     "Create the file system with mkfs.ext4, or call image_import with its files.",
                 ));
             }
@@ -149,7 +149,7 @@ mod tests {
         }
         assert_eq!(plan(Some("python:3.12"), None).unwrap().image.as_str(), "python:3.12");
         assert!(plan(None, None).unwrap().image.is_host());
-        assert_eq!(plan(Some("no image"), None).unwrap_err().code, "invalid_request");
+        assert_eq!(plan(Some("no image"), None).unwrap_err().code(), "invalid_request");
     }
 
     #[test]
@@ -173,16 +173,22 @@ mod tests {
         assert!(matches!(disk.rootfs, Some(RootfsSpec::Disk { .. })));
         let snapshot = rootfs(json!({ "kind": "snapshot", "pathOrName": "s" })).unwrap();
         assert!(matches!(snapshot.rootfs, Some(RootfsSpec::Snapshot { snapshot }) if snapshot == "s"));
-        for (refused, code) in [
-            (json!({ "kind": "disk", "path": "/d", "fstype": "xfs" }), "unsupported"),
-            (json!({ "kind": "oci", "reference": "a", "registry": { "caCertsPath": "/ca" } }), "unsupported"),
+        for (refused, kind) in [
+            (json!({ "kind": "disk", "path": "/d", "fstype": "xfs" }), ErrorKind::Unsupported),
+            (
+                json!({ "kind": "oci", "reference": "a", "registry": { "caCertsPath": "/ca" } }),
+                ErrorKind::Unsupported,
+            ),
             (
                 json!({ "kind": "oci", "reference": "a", "registry": { "auth": { "kind": "basic", "username": "a" } } }),
-                "invalid_request",
+                ErrorKind::InvalidRequest,
             ),
         ] {
             let failure = rootfs(refused.clone()).unwrap_err();
-            assert!(failure.code == code && failure.hint.is_some(), "{refused}: {failure:?}");
+            assert!(
+                failure.error().kind() == kind && failure.error().next().is_some(),
+                "{refused}: {failure:?}"
+            );
         }
     }
 }

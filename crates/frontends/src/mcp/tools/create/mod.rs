@@ -51,13 +51,13 @@ struct Created {
     expires_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<String>,
-    /// Where commands start, and relative paths.
+    /// Start directory of commands and relative paths.
     workdir: String,
     user: String,
     shell: String,
-    /// What sandbox_run_code can run.
+    /// Languages that sandbox_run_code can run.
     languages: Vec<String>,
-    /// What is reached without a rule: none, packages, public …
+    /// Hosts reached without a rule: none, packages, public …
     network: &'static str,
     cpus: f64,
     memory_mib: u64,

@@ -116,6 +116,5 @@ pub(crate) async fn allow(call: &Call, mounts: &mut [MountSpec]) -> Result<(), F
 }
 
 fn at_mount(guest_path: &str, failure: Failure) -> Failure {
-    let message = format!("mount {guest_path}: {}", failure.message);
-    Failure { message, ..failure }
+    failure.reworded(|words| format!("mount {guest_path}: {words}"))
 }

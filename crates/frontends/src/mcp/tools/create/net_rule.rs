@@ -20,7 +20,7 @@ pub(super) fn profile(text: &str) -> Result<(Preset, Vec<RuleSpec>)> {
     for word in &words {
         match *word {
             "none" | "all" | "allow-all" if words.len() > 1 => {
-                return Err(Error::invalid(format!("network.policy: {word} stands alone"))
+                return Err(Error::invalid(format!("network.policy: {word} cannot be combined with others"))
                     .with_hint("Combine public, private and host only."));
             }
             "none" => return Ok((Preset::None, rules)),
@@ -94,7 +94,7 @@ fn rule(text: &str) -> Result<Option<RuleSpec>> {
     };
     let ports = rest.next().filter(|ports| *ports != "any").map(|ports| format!(":{ports}"));
     if rest.next().is_some() {
-        return Err(Error::invalid(format!("{shown:?} goes on after its ports")).with_hint(FORM));
+        return Err(Error::invalid(format!("unexpected text after the ports in {shown:?}")).with_hint(FORM));
     }
     if target == "dns" {
         return match action {
@@ -108,7 +108,7 @@ fn rule(text: &str) -> Result<Option<RuleSpec>> {
         };
     }
     let target = named(target).ok_or_else(|| {
-        Error::invalid(format!("{shown:?} names nothing"))
+        Error::invalid(format!("{shown:?} has no target"))
             .with_hint("A name without a dot is written domain=NAME; *. comes before a name with a dot.")
     })?;
     Ok(Some(RuleSpec { action, target: format!("{protocol}{target}{}", ports.unwrap_or_default()) }))

@@ -92,6 +92,5 @@ async fn open_one(call: &Call, path: &Path, wants_directory: bool) -> Result<hos
 
 /// What a failure to read at the host is told as.
 pub(super) fn at_place(index: usize, failure: Failure) -> Failure {
-    let message = format!("patches[{index}] failed, so the sandbox was not created: {}", failure.message);
-    Failure { message, ..failure }
+    failure.reworded(|words| format!("patches[{index}] failed, so the sandbox was not created: {words}"))
 }

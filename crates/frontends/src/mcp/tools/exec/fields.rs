@@ -209,8 +209,8 @@ mod tests {
         check(Some(1.5), Some(20), Some(Duration::from_millis(20)));
         check(Some(0.000_000_1), None, Some(MIN_TIME_LIMIT));
         check(Some(1e12), None, Some(MAX_TIME_LIMIT));
-        assert_eq!(time_limit(Some(1e300), None, None).unwrap_err().code, "invalid_request");
-        assert_eq!(time_limit(Some(-1.0), None, None).unwrap_err().code, "invalid_request");
+        assert_eq!(time_limit(Some(1e300), None, None).unwrap_err().code(), "invalid_request");
+        assert_eq!(time_limit(Some(-1.0), None, None).unwrap_err().code(), "invalid_request");
     }
 
     #[test]
@@ -218,9 +218,9 @@ mod tests {
         let limit = rlimit("RLIMIT_NOFILE", 5, None).unwrap();
         assert_eq!((limit.resource.as_str(), limit.soft, limit.hard), ("nofile", 5, 5));
         let failure = rlimit("files", 5, None).unwrap_err();
-        assert_eq!(failure.code, "invalid_request");
-        assert!(failure.hint.unwrap().contains("nofile"));
-        assert!(rlimit("cpu", 6, Some(5)).unwrap_err().message.contains("above hard 5"));
+        assert_eq!(failure.code(), "invalid_request");
+        assert!(failure.worded(crate::mcp::words::hint).hint.unwrap().contains("nofile"));
+        assert!(rlimit("cpu", 6, Some(5)).unwrap_err().error().to_string().contains("above hard 5"));
     }
 
     #[test]
@@ -247,6 +247,6 @@ mod tests {
         assert_eq!(bytes(Some("a"), Some("Yg==")).unwrap().unwrap(), "b");
         assert_eq!(bytes(Some("a"), Some("")).unwrap().unwrap(), "a");
         assert_eq!(bytes(None, Some("Y\ng")).unwrap().unwrap(), "b");
-        assert!(bytes(None, Some("?")).unwrap_err().message.contains("stdinBase64"));
+        assert!(bytes(None, Some("?")).unwrap_err().error().to_string().contains("stdinBase64"));
     }
 }

@@ -23,7 +23,6 @@ pub(crate) use self::{
 use crate::code::FileLink;
 use crate::mcp::{
     Answer, Call, Failure, Tool, ToolResult, Truncated,
-    envelope::EXEC_FAILED,
     next_call::written,
     tools::{
         denials,
@@ -76,7 +75,7 @@ pub(crate) struct ExecResult {
     pub(crate) timed_out: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) signal: Option<i32>,
-    /// How it ended, where the exit code alone does not tell.
+    /// The outcome, where the exit code alone does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -193,7 +192,7 @@ pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> T
         RunEnd::Ended(_) => {}
         RunEnd::Cancelled(_) => {
             let message = "the call was cancelled and the command killed";
-            let failure = Failure::new(ErrorKind::Cancelled.as_str(), message).with_details(json!(result));
+            let failure = Failure::new(ErrorKind::Cancelled, message).with_details(json!(result));
             return Err(match is_removed {
                 true => failure,
                 false => failure.with_hint(format!(
@@ -203,10 +202,11 @@ pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> T
         }
         RunEnd::Overdue | RunEnd::Left => {
             let failure = Failure::new(
-                ErrorKind::TimedOut.as_str(),
+                ErrorKind::TimedOut,
                 format!("exec {exec} exceeded its time limit, and its sandbox did not report how it ended"),
             );
             return Err(failure
+                .retryable(false)
                 .with_hint("Call sandbox_status: a paused sandbox ends commands only when it is resumed.")
                 .with_details(json!(result)));
         }
@@ -266,7 +266,7 @@ fn failed(result: &ExecResult, truncated: &[Truncated], what: &str) -> Failure {
     } else {
         "Check details.stderr, correct the command and call again."
     };
-    Failure::new(EXEC_FAILED, message).with_hint(hint).with_details(details)
+    Failure::of_exec(message).with_hint(hint).with_details(details)
 }
 
 fn render(

@@ -87,7 +87,7 @@ fn check(entry: &FileEntry, from: &str) -> Result<(), Failure> {
         FileKind::File | FileKind::Directory => Ok(()),
         FileKind::Symlink | FileKind::Fifo | FileKind::Socket | FileKind::Device => {
             let message = format!("{from} is neither a file nor a directory");
-            Err(Failure::from(Error::new(ErrorKind::WrongState, message))
+            Err(Failure::new(ErrorKind::WrongState, message)
                 .with_hint("Pipes, sockets and devices cannot be copied."))
         }
     }

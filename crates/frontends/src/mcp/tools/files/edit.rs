@@ -101,12 +101,12 @@ async fn read(call: &Call, which: &SandboxRef, path: &str) -> Result<(FileEntry,
     let (entry, bytes, is_cut) = read.map_err(explained)?;
     if is_cut {
         let message = format!("{path} has {} bytes; the limit for edits is {MAX_FILE_BYTES}", entry.size);
-        return Err(Failure::from(Error::new(ErrorKind::LimitReached, message))
+        return Err(Failure::new(ErrorKind::LimitReached, message)
             .with_hint("Edit it with a program in the sandbox, such as sed, through sandbox_exec."));
     }
     let text = String::from_utf8(bytes).map_err(|_not_text| {
         let message = format!("{path} is not UTF-8 text");
-        Failure::from(Error::new(ErrorKind::WrongState, message)).with_hint(
+        Failure::new(ErrorKind::WrongState, message).with_hint(
             "Read it with sandbox_fs_read and encoding base64, and write it with sandbox_fs_write.",
         )
     })?;
@@ -126,10 +126,9 @@ async fn write(
     let now = engine.stat(&call.who, which, path, true).await.map_err(explained)?;
     if (now.size, now.modified_at_ms) != (read.size, read.modified_at_ms) {
         let message = format!("{path} was changed by another program during the edit");
-        let mut failure = Failure::from(Error::new(ErrorKind::WrongState, message))
-            .with_hint("Read it again with sandbox_fs_read and repeat the edit.");
-        failure.retryable = true;
-        return Err(failure);
+        return Err(Failure::new(ErrorKind::WrongState, message)
+            .with_hint("Read it again with sandbox_fs_read and repeat the edit.")
+            .retryable(true));
     }
     // The file keeps its mode: what is replaced hands it on.
     let options = WriteOptions { mode: WriteMode::Replace, permissions: Some(read.mode), parents: false };
@@ -386,7 +385,8 @@ mod tests {
         let other = json!({ "name": "web", "path": "/m.rs", "content": "theirs" });
         client.data("sandbox_fs_write", other).await;
         let failure = write(&client.call, &which, "/m.rs", &entry, "ours".to_owned()).await.unwrap_err();
-        assert!(failure.retryable && failure.code == "wrong_state", "{failure:?}");
+        let told = failure.worded(crate::mcp::words::hint);
+        assert!(told.retryable && told.code == "wrong_state", "{told:?}");
         assert_eq!(content(&client).await, "theirs");
     }
 }

@@ -41,7 +41,7 @@ async fn link(call: Call, arguments: LinkArguments) -> ToolResult<Link> {
     let which = call.sandbox(&name)?;
     let entry = call.engine().stat(&call.who, &which, &path, true).await.map_err(explained)?;
     if entry.kind != FileKind::File {
-        return Err(Failure::new(ErrorKind::WrongState.as_str(), format!("{path} is not a file"))
+        return Err(Failure::new(ErrorKind::WrongState, format!("{path} is not a file"))
             .with_hint("Call sandbox_fs_list to see which files exist."));
     }
     let sandbox = call.engine().sandbox(&call.who, &which).await?.id;

@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(octal(Some("755")).unwrap(), Some(0o755));
         assert_eq!(octal(Some("0o600")).unwrap(), Some(0o600));
         for wrong in ["rwx", "", "99", "10000", "+7", "-1"] {
-            assert_eq!(octal(Some(wrong)).unwrap_err().code, "invalid_request", "{wrong:?}");
+            assert_eq!(octal(Some(wrong)).unwrap_err().code(), "invalid_request", "{wrong:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `image_load`, `image_save`, `image_import`: images from and to files of the host.
 
 use engine::{ArchiveFormat, Platform};
-use sandbox::{Error, ErrorKind};
+use sandbox::ErrorKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -125,13 +125,12 @@ pub(super) async fn import(call: Call, arguments: ImportArguments) -> ToolResult
 
 /// Works, tells a caller who wants to know that it does, and ends with a caller who cancels.
 async fn waiting<T>(call: &Call, work: impl Future<Output = sandbox::Result<T>>) -> Result<T, Failure> {
-    let cancelled =
-        || Failure::from(Error::new(ErrorKind::Cancelled, "the call was cancelled; nothing was changed"));
+    let cancelled = || Failure::new(ErrorKind::Cancelled, "the call was cancelled; nothing was changed");
     let done = call.cancelled.run_until_cancelled(while_waiting(call, None, work)).await;
     done.ok_or_else(cancelled)?.map_err(|error| {
-        let is_archive = error.kind() == ErrorKind::InvalidRequest;
+        let is_archive = error.kind() == ErrorKind::InvalidRequest && error.next().is_none();
         let failure = Failure::from(error);
-        if is_archive && failure.hint.is_none() {
+        if is_archive {
             return failure
                 .with_hint("Check that the path is an archive from docker save, skopeo or warren save.");
         }

@@ -37,7 +37,7 @@ pub(super) struct BuildArguments {
     no_cache: Option<bool>,
     /// Default this machine's
     platform: Option<String>,
-    /// What RUN reaches: none, packages (default: pip, npm, apt), public, public+private, all
+    /// Network of RUN: none, packages (default: pip, npm, apt), public, public+private, all
     network: Option<String>,
     /// Rules that allow RUN more, such as api.example.org:443
     allow: Option<Vec<String>>,
@@ -184,10 +184,10 @@ impl BuildProgress<'_> {
 
     /// With what the command said, which is nowhere else.
     fn failed(&self, error: Error) -> Failure {
-        let mut failure = Failure::from(error);
-        if !self.output.is_empty() {
-            failure.message = format!("{}\nIt printed:\n{}", failure.message, self.output);
+        let failure = Failure::from(error);
+        match self.output.is_empty() {
+            true => failure,
+            false => failure.reworded(|words| format!("{words}\nIt printed:\n{}", self.output)),
         }
-        failure
     }
 }

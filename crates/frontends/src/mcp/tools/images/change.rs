@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::shapes::PruneReport;
 use crate::{
     images::reference,
-    mcp::{Answer, Call, Failure, ToolResult, envelope::DANGEROUS_OPERATION_DISABLED},
+    mcp::{Answer, Call, Failure, ToolResult},
 };
 
 /// Images that one call names.
@@ -93,7 +93,7 @@ fn confirmed(call: &Call, confirm: Option<bool>, deed: &str) -> Result<(), Failu
         return Ok(());
     }
     let tool = deed.split(' ').next().unwrap_or(deed);
-    Err(Failure::new(DANGEROUS_OPERATION_DISABLED, format!("{deed} requires confirm: true"))
+    Err(Failure::unconfirmed(format!("{deed} requires confirm: true"))
         .with_hint(format!("Call image_list to check what is affected, then {tool} with confirm: true.")))
 }
 

@@ -57,15 +57,10 @@ pub(super) async fn pull(call: Call, arguments: PullArguments) -> ToolResult<Pul
 
 /// What a registry did not give, with the next call.
 pub(crate) fn not_pulled(error: Error) -> Failure {
-    Failure::from(error)
-        .or_hint(
-            ErrorKind::NotFound,
-            "Check the name and the tag, then call image_pull again; image_list shows local images.",
-        )
-        .or_hint(
-            ErrorKind::Denied,
-            "Call image_pull with username and password, or check the name: registries answer the same for images that do not exist.",
-        )
+    Failure::from(error).or_hint(
+        ErrorKind::NotFound,
+        "Check the name and the tag, then call image_pull again; image_list shows local images.",
+    )
 }
 
 /// Works on something that pulls, and tells a caller who wants to know how far it is. One who cancels ends it, where it

@@ -118,7 +118,7 @@ pub(super) async fn remove(call: Call, arguments: RemoveArguments) -> ToolResult
     });
     match (removed.await, selector.only_name()) {
         // One whose record cannot be read is not found; by its id and by force it can be removed all the same.
-        (Err(failure), Some(id)) if failure.code == ErrorKind::Internal.as_str() && force == Force::Yes => {
+        (Err(failure), Some(id)) if failure.error().kind() == ErrorKind::Internal && force == Force::Yes => {
             call.engine().remove_sandbox(&call.who, &call.sandbox(id)?, force).await?;
             Ok(Answer::new(vec![Row::done(id, Removed { removed: true })]))
         }

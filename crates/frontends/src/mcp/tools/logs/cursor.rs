@@ -87,7 +87,7 @@ mod tests {
             assert_eq!(text.parse::<Cursor>().unwrap().to_string(), text);
         }
         for wrong in ["", "1", "1.2.3.4", "1.2.3.4.sbx-0123456789abc", "x.2.3.4.exc-0123456789abc"] {
-            assert_eq!(wrong.parse::<Cursor>().unwrap_err().code, "invalid_request", "{wrong:?}");
+            assert_eq!(wrong.parse::<Cursor>().unwrap_err().code(), "invalid_request", "{wrong:?}");
         }
     }
 }

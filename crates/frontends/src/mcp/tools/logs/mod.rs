@@ -436,7 +436,7 @@ impl Log {
 
     async fn next(&self, call: &Call, merge: &mut Merge<'_>) -> Result<Option<Line>, Failure> {
         if call.cancelled.is_cancelled() {
-            return Err(Failure::new(ErrorKind::Cancelled.as_str(), "the call was cancelled"));
+            return Err(Failure::new(ErrorKind::Cancelled, "the call was cancelled"));
         }
         let line = merge.next().await?;
         Ok(line.filter(|line| line.position.at_ms <= self.horizon_ms))

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::mcp::{Answer, Call, Failure, Native, Tool, ToolResult, tools::select::cancelled};
+use crate::mcp::{Answer, Call, Failure, Native, Tool, ToolResult};
 
 /// How long a call waits for a job unless it says otherwise, and at most.
 // Some clients give up on a call after five seconds.
@@ -205,7 +205,7 @@ struct ListResult {
 struct ManagerResult {
     #[schemars(with = "Native<PackageManager>")]
     manager: PackageManager,
-    /// How many match, listed or not.
+    /// Number of matches, listed or not.
     total: usize,
     #[schemars(with = "Vec<Native<InstalledPackage>>")]
     packages: Vec<InstalledPackage>,
@@ -240,7 +240,7 @@ fn patience(millis: Option<u64>) -> Duration {
 }
 
 /// Stays with a job until it ended or the time is up. The job goes on when the caller goes away.
-async fn follow(
+pub(crate) async fn follow(
     call: &Call,
     which: &SandboxRef,
     mut job: PackageJob,
@@ -255,7 +255,10 @@ async fn follow(
         let step = if call.progress.is_wanted() { left.min(PROGRESS_EVERY) } else { left };
         job = tokio::select! {
             job = engine.wait_package_job(who, which, &job.id, Some(step)) => job?,
-            () = call.cancelled.cancelled() => return Err(cancelled()),
+            () = call.cancelled.cancelled() => {
+                let message = "the call was cancelled; the installation continues";
+                return Err(Failure::new(ErrorKind::Cancelled, message));
+            }
         };
         let line = job.log.last().or(job.message.as_ref());
         let line = line.map_or_else(|| format!("{} begins", job.manager), Clone::clone);

@@ -240,13 +240,13 @@ async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Writte
     let written = tokio::select! {
         written = timeout(call.settings.default_timeout(), write) => written,
         () = call.cancelled.cancelled() => {
-            return Err(Failure::new(ErrorKind::Cancelled.as_str(), "the call was cancelled; part of the data may be written"));
+            return Err(Failure::new(ErrorKind::Cancelled, "the call was cancelled; part of the data may be written"));
         }
     };
     let Ok(written) = written else {
         let message =
             format!("exec {} does not read its stdin; part of the data may be written", target.exec);
-        return Err(Failure::from(Error::new(ErrorKind::TimedOut, message)).with_hint(
+        return Err(Failure::new(ErrorKind::TimedOut, message).with_hint(
             "Call sandbox_exec_poll to see what it is doing; it may be waiting for something else.",
         ));
     };
@@ -267,7 +267,7 @@ async fn write_stdin(call: Call, arguments: WriteArguments) -> ToolResult<Writte
             Answer { data: Written { output: Some(data), ..done }, warnings, truncated, parts }
         }
         // Written all the same, and must not be written again.
-        Err(failure) => Answer::new(done).warn(format!("Its output could not be read: {}.", failure.message)),
+        Err(failure) => Answer::new(done).warn(format!("Its output could not be read: {}.", failure.error())),
     })
 }
 

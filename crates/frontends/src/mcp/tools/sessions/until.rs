@@ -102,7 +102,10 @@ mod tests {
     fn what_cannot_be_waited_for_is_refused() {
         for text in [String::new(), "x".repeat(MAX_TEXT_BYTES + 1)] {
             let failure = Until::new(&text).unwrap_err();
-            assert!(failure.code == "invalid_request" && failure.hint.is_some());
+            assert!(
+                failure.error().kind() == sandbox::ErrorKind::InvalidRequest
+                    && failure.error().next().is_some()
+            );
         }
     }
 }

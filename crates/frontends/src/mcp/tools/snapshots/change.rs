@@ -187,7 +187,7 @@ pub(super) async fn reindex(call: Call, arguments: ReindexArguments) -> ToolResu
                 indexed += 1;
                 warnings.extend(otherwise_named(None, &view).map(|told| format!("{name}: {told}")));
             }
-            Err(failure) => warnings.push(format!("Skipped {name}: {}.", failure.message)),
+            Err(failure) => warnings.push(format!("Skipped {name}: {}.", failure.error())),
         }
     }
     Ok(Answer::new(Reindexed { dir: Nullable(Some(shown)), indexed }).warn_all(warnings))

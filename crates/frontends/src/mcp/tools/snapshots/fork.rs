@@ -21,7 +21,7 @@ const START: &str = "start";
 pub(super) struct ForkArguments {
     /// The sandbox to fork, running or stopped
     name: String,
-    /// How many; default 1
+    /// Number of forks; default 1
     #[schemars(range(min = 1, max = 256))]
     count: Option<usize>,
     /// One fork for each

@@ -16,7 +16,6 @@ use sandbox::{Error, ErrorKind, SnapshotId, SnapshotName};
 
 use crate::mcp::{
     Call, Failure, Tool,
-    envelope::DANGEROUS_OPERATION_DISABLED,
     hostfs::{self, Access},
     tools::telling::while_waiting,
 };
@@ -118,13 +117,13 @@ fn confirmed(call: &Call, confirm: Option<bool>, tool: &str) -> Result<(), Failu
     if confirm.unwrap_or(call.settings.dangerous_enabled) {
         return Ok(());
     }
-    Err(Failure::new(DANGEROUS_OPERATION_DISABLED, format!("{tool} with force requires confirm: true"))
+    Err(Failure::unconfirmed(format!("{tool} with force requires confirm: true"))
         .with_hint(format!("Call snapshot_list to check what is affected, then {tool} with confirm: true.")))
 }
 
 /// Works, tells a caller who wants to know that it does, and ends with a caller who cancels.
 async fn waiting<T>(call: &Call, work: impl Future<Output = sandbox::Result<T>>) -> Result<T, Failure> {
-    let cancelled = || Failure::from(Error::new(ErrorKind::Cancelled, "the call was cancelled"));
+    let cancelled = || Failure::new(ErrorKind::Cancelled, "the call was cancelled");
     let done = call.cancelled.run_until_cancelled(while_waiting(call, None, work)).await;
     done.ok_or_else(cancelled)?.map_err(Failure::from)
 }

@@ -17,7 +17,7 @@ const FILE_SYSTEM: &str = "overlay";
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SnapshotHandle {
-    /// What other tools take.
+    /// The name that other tools take.
     reference: String,
     /// name or digest
     reference_kind: &'static str,
@@ -76,7 +76,7 @@ pub(super) struct Snapshot {
     created_at: String,
     labels: BTreeMap<String, String>,
     source_sandbox: String,
-    /// How long the sandbox stood still, if it ran.
+    /// Time that the sandbox stood still, if it ran.
     held_ms: Nullable<f64>,
     used_by: Vec<String>,
 }
