@@ -10,7 +10,7 @@ const TAIL_ENTRIES = 2_000;
 
 const WORDS: Record<TerminalState, string> = {
   connecting: "Connecting…",
-  open: "",
+  open: "Ctrl+Shift+↑ leaves the terminal by key.",
   lost: "The connection is lost. It is made again, and nothing is lost from the output.",
   ended: "The program has ended.",
 };
@@ -43,6 +43,7 @@ export function TerminalView({ exec, isShown, forScreenReader, onTitle, isWatchi
         onBinary: (text) => connection?.sendBytes(text),
         onResize: (cols, rows) => !isReadOnly && connection?.resize(cols, rows),
         onTitle,
+        onLeave: () => leave(host.current),
         isReadOnly,
         forScreenReader,
         size,
@@ -75,8 +76,13 @@ export function TerminalView({ exec, isShown, forScreenReader, onTitle, isWatchi
     <div class={`terminal-view ${isShown ? "" : "hidden"} ${isWatching ? "watched" : ""}`} aria-hidden={!isShown}>
       <div class="terminal-host" ref={host} />
       <p class={`terminal-state ${state === "lost" ? "warn" : "faint"}`} role="status">
-        {WORDS[state]}
+        {isReadOnly && state === "open" ? "" : WORDS[state]}
       </p>
     </div>
   );
+}
+
+/** Moves the focus to the buttons above the terminal. */
+function leave(host: HTMLElement | null): void {
+  host?.closest(".terminals")?.querySelector<HTMLElement>(".terminal-tab.chosen button")?.focus();
 }

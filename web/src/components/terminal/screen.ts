@@ -28,6 +28,8 @@ export type ScreenOptions = {
   onTitle: (title: string) => void;
   isReadOnly: boolean;
   forScreenReader: boolean;
+  /** The keys that leave the terminal were pressed: Tab and Escape belong to the program in it. */
+  onLeave: () => void;
   /** The size that others gave the terminal. Without it, the screen fills its place. */
   size: Size | null;
 };
@@ -64,6 +66,11 @@ export function makeScreen(host: HTMLElement, options: ScreenOptions): Screen {
   terminal.onBinary(options.onBinary);
   terminal.onResize(({ cols, rows }) => options.onResize(cols, rows));
   terminal.onTitleChange((title) => options.onTitle(title.slice(0, MAX_TITLE)));
+  terminal.attachCustomKeyEventHandler((event) => {
+    if (event.key !== "ArrowUp" || !event.ctrlKey || !event.shiftKey) return true;
+    if (event.type === "keydown") options.onLeave();
+    return false;
+  });
   terminal.open(host);
   const observer = new ResizeObserver(() => fit.fit());
   if (options.size) {
