@@ -60,6 +60,7 @@ export function Logs({ sandbox }: { sandbox: Sandbox }) {
       ) : (
         <VirtualRows
           label="Log"
+          followsEnd
           rows={shown}
           rowHeight={LINE_HEIGHT}
           keyOf={(line) => line.key}

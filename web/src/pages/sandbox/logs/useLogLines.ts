@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { isAbort } from "../../../api/errors";
 import { entries, entryText, follow } from "../../../api/execs";
-import type { Exec } from "../../../api/types";
+import type { Exec, ExecEntry } from "../../../api/types";
 import { commandLine } from "../../../lib/format";
 import { plainLine, plainText } from "../../../lib/plain";
 
@@ -61,24 +61,33 @@ export function useLogLines(sandbox: string, execs: Exec[]): Line[] {
 
 async function readLines(exec: Exec, add: (lines: Line[]) => void, signal: AbortSignal): Promise<void> {
   const from = sourceOf(exec);
-  const isDone = exec.state === "done";
   let batch: Line[] = [];
-  let last = performance.now();
+  let timer: ReturnType<typeof setTimeout> | null = null;
   const flush = () => {
-    if (batch.length) add(batch.slice(-MAX_LINES));
+    if (timer) clearTimeout(timer);
+    timer = null;
+    if (batch.length && !signal.aborted) add(batch);
     batch = [];
-    last = performance.now();
   };
   const first = Math.max(1, exec.lastEntry - TAIL_ENTRIES);
-  for await (const entry of (isDone ? entries : follow)(exec.sandbox, exec.id, first, signal)) {
-    if (entry.kind !== "stdout" && entry.kind !== "stderr") continue;
-    const parts = plainText(entryText(entry)).split("\n");
-    if (parts.at(-1) === "") parts.pop();
-    for (const [index, part] of parts.entries()) {
-      const key = `${exec.id} ${entry.number} ${index}`;
-      batch.push({ key, atMs: entry.atMs, stream: entry.kind, text: part.slice(0, MAX_LINE), from });
+  const read = exec.state === "done" ? entries : follow;
+  try {
+    for await (const entry of read(exec.sandbox, exec.id, first, signal)) {
+      if (entry.kind !== "stdout" && entry.kind !== "stderr") continue;
+      batch.push(...linesOf(exec.id, entry, from));
+      if (batch.length > 2 * MAX_LINES) batch = batch.slice(-MAX_LINES);
+      timer ??= setTimeout(flush, BATCH_MS);
     }
-    if (performance.now() - last > BATCH_MS || !isDone) flush();
+  } finally {
+    flush();
   }
-  flush();
+}
+
+function linesOf(exec: string, entry: ExecEntry, from: string): Line[] {
+  const stream = entry.kind === "stderr" ? "stderr" : "stdout";
+  const parts = plainText(entryText(entry)).split("\n");
+  if (parts.at(-1) === "") parts.pop();
+  return parts.map((part, index) => {
+    return { key: `${exec} ${entry.number} ${index}`, atMs: entry.atMs, stream, text: part.slice(0, MAX_LINE), from };
+  });
 }
