@@ -46,7 +46,7 @@ test("a terminal runs a shell, has a size and colours, and there may be several"
   }, Number(cols));
   await page.setViewportSize({ width: 1440, height: 900 });
   await page.getByRole("button", { name: "New terminal" }).click();
-  await page.getByRole("button", { name: "Terminal 2", exact: true }).waitFor();
+  await page.getByRole("button", { name: "Terminal 2", exact: true, pressed: true }).waitFor();
   await screen().getByText("#").first().waitFor();
   await typeLine("echo second-$((1+1))");
   await screen().getByText("second-2").waitFor();
@@ -298,12 +298,26 @@ test("the network policy changes, and what is denied is logged as it happens", a
   await shoot(page, "network-denied");
 });
 
-test("logs are searched", async () => {
-  await given.shell("lab", "seq 1 3000; echo needle-in-it");
+test("logs are searched, also what lies further back than what the page shows", async () => {
+  await given.shell("lab", "echo ancient-needle; for i in $(seq 1 400); do echo $i; sleep 0.001; done");
+  for (let round = 0; round < 45; round += 1) await given.run("lab", ["true"]);
+  await given.shell("lab", "seq 1 3000; echo needle-in-it; echo needle-in-errors >&2");
   await open("logs");
   await page.getByLabel("Search the output").fill("needle-in");
   await page.locator(".log-line mark").getByText("needle-in").first().waitFor();
   assert.ok((await page.locator(".log-line").count()) < 10);
+  await page.getByLabel("Search the output").fill("ANCIENT-needle");
+  await page.locator(".log-line").filter({ hasText: "echo ancient" }).getByText("ancient-needle").last().waitFor();
+  await page.getByText("1 line of all output").waitFor();
+  // What is printed while one looks is found too.
+  await page.getByLabel("Search the output").fill("needle-");
+  await page.getByText(/ of all output$/).waitFor();
+  await given.shell("lab", "echo needle-printed-now");
+  await page.locator(".log-line").getByText("printed-now").last().waitFor();
+  await page.getByRole("group", { name: "Stream" }).getByRole("button", { name: "Errors" }).click();
+  await page.getByText("1 line of all output").waitFor();
+  assert.equal(await page.locator(".log-text").innerText(), "needle-in-errors");
+  await shoot(page, "logs-search");
 });
 
 test("a snapshot is taken, branched from, and shown in the tree", async () => {

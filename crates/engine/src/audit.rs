@@ -27,6 +27,9 @@ const MAX_TEXT_CHARS: usize = 256;
 const DEFAULT_LIMIT: u32 = 100;
 /// Most calls in one list.
 const MAX_LISTED_CALLS: u32 = 10_000;
+/// Longest text that is searched for, in characters, and most words in it.
+const MAX_SEARCH_CHARS: usize = 256;
+const MAX_SEARCH_WORDS: usize = 16;
 /// The first pause before a refused write is tried again; each next one is twice as long.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
@@ -55,9 +58,15 @@ pub struct CallRecord {
 pub struct CallFilter {
     /// The first number; without it, the last `limit` calls.
     pub from: Option<u64>,
+    /// Only calls with lower numbers.
+    pub before: Option<u64>,
     pub limit: Option<u32>,
     /// Name of the caller, or label or id of its key.
     pub who: Option<String>,
+    /// Words, each of which must be found somewhere in the call.
+    pub search: Option<String>,
+    /// Only those that failed, or only those that did not.
+    pub has_failed: Option<bool>,
 }
 
 /// The queue of calls.
@@ -209,7 +218,9 @@ impl Engine {
             }
         };
         let limit = filter.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LISTED_CALLS);
-        let query = CallQuery { from: filter.from, limit, namespace, who: of };
+        let words = words_of(filter.search.as_deref().unwrap_or_default())?;
+        let CallFilter { from, before, has_failed, .. } = filter;
+        let query = CallQuery { from, before, limit, namespace, who: of, words, has_failed };
         core.store.calls(query).await.map_err(error::from_store)
     }
 
@@ -218,6 +229,16 @@ impl Engine {
         let which: SandboxRef = sandbox?.parse().ok()?;
         Some(self.core().find(who, &which).ok()?.subject.namespace.clone())
     }
+}
+
+fn words_of(search: &str) -> Result<Vec<String>> {
+    let words: Vec<_> = search.split_whitespace().map(str::to_owned).collect();
+    if search.chars().count() > MAX_SEARCH_CHARS || words.len() > MAX_SEARCH_WORDS {
+        let message =
+            format!("cannot search for more than {MAX_SEARCH_WORDS} words or {MAX_SEARCH_CHARS} characters");
+        return Err(Error::invalid(message).with_hint("Search for fewer words."));
+    }
+    Ok(words)
 }
 
 fn new_call(call: CallRecord, at: Timestamp) -> NewCall {

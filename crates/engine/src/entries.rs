@@ -77,7 +77,7 @@ impl Engine {
         Ok(taken.boxed())
     }
 
-    async fn entries_of(
+    pub(crate) async fn entries_of(
         &self,
         shared: Arc<Shared>,
         exec: &ExecId,

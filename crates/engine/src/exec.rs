@@ -14,11 +14,12 @@ use store::{EntryKind, ExecRecord};
 use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
-    ByteStream, CellView, Engine, ExecView, Principal, SandboxRef,
+    ByteStream, CellView, Engine, EntryBody, ExecView, Follow, Principal, SandboxRef,
     client::GuestError,
     core::{Changeable, Core},
     driver::Command,
     error,
+    feed::Happening,
     lifecycle::{ask, with_timeout},
     live::LiveExec,
     metrics::ExecKind,
@@ -54,6 +55,41 @@ impl Engine {
         let span = Span::current();
         let record = ask(&shared, |reply| Command::Exec { spec, asked_by, span, reply }).await?;
         Ok(view_of(&shared, record))
+    }
+
+    /// Starts what an earlier exec of the sandbox ran: the same command or code in the same place, with its environment,
+    /// user and limits, and a terminal where it had one. Without a terminal its stdin is empty: nobody is there to type.
+    ///
+    /// The environment may hold secrets, so nobody has to be shown it for this.
+    #[crate::boxed]
+    pub async fn exec_again(&self, who: &Principal, which: &SandboxRef, exec: &ExecId) -> Result<ExecView> {
+        let shared = self.core().find_to_change(who, which).await?;
+        let record = self.exec_record(&shared, exec).await?;
+        let mut spec = ExecSpec { request_id: None, ..record.spec };
+        spec.stdin &= spec.terminal.is_some();
+        if let Some(cell) = &mut spec.cell {
+            cell.code = self.whole_code(&shared, exec, &cell.code).await?;
+        }
+        self.exec(who, which, spec).await
+    }
+
+    /// The code of a cell. Its record has only the beginning; the ledger has all, as the cell's first input.
+    async fn whole_code(&self, shared: &Arc<Shared>, exec: &ExecId, beginning: &str) -> Result<String> {
+        let mut entries = self.entries_of(Arc::clone(shared), exec, 1, Follow::No).await?;
+        let mut code = Vec::new();
+        while let Some(entry) = entries.next().await {
+            match entry?.body {
+                EntryBody::Stdin(part) if code.len() < sandbox::MAX_CODE_BYTES => {
+                    code.extend_from_slice(&part)
+                }
+                EntryBody::Started { .. } => {}
+                _ => break,
+            }
+        }
+        String::from_utf8(code).ok().filter(|code| code.starts_with(beginning)).ok_or_else(|| {
+            let message = format!("the code of exec {exec} is no longer in the log");
+            Error::new(ErrorKind::NotFound, message).with_hint("Write it anew.")
+        })
     }
 
     /// Oldest first.
@@ -185,9 +221,12 @@ impl Engine {
             return Err(Error::new(ErrorKind::WrongState, format!("exec {exec} has no terminal"))
                 .with_hint("Start it with a terminal."));
         }
-        let size = guest_protocol::TerminalSize { rows, cols };
-        let request = Request::ExecResize { id: exec.to_string(), size };
+        let guests_size = guest_protocol::TerminalSize { rows, cols };
+        let request = Request::ExecResize { id: exec.to_string(), size: guests_size };
         life.client.call(&request).await.map_err(|error| error::from_guest(error, &shared.label()))?;
+        // Whoever looks on draws it as large as it is.
+        live.change(|record| record.spec.terminal = Some(size));
+        self.core().feed.tell(|| Happening::Exec(shared.subject.id.clone(), exec.clone()));
         Ok(())
     }
 
@@ -273,6 +312,7 @@ pub(crate) fn view_of(shared: &Shared, record: ExecRecord) -> ExecView {
         started_at: record.started_at,
         ended_at: record.ended_at,
         terminal: record.spec.terminal.is_some(),
+        terminal_size: record.spec.terminal,
         stdin: record.spec.stdin,
         last_entry,
         request_id: record.spec.request_id,

@@ -48,6 +48,7 @@ mod reference;
 mod replace;
 mod rich;
 mod run;
+mod search;
 mod secret;
 mod secrets;
 mod sessions;
@@ -118,6 +119,7 @@ pub use crate::{
     reference::SandboxRef,
     rich::{MAX_RICH_BYTES, RichReader},
     run::{RECORD_PATIENCE, Run, RunEnd, RunOptions},
+    search::{OutputCursor, OutputLine, OutputMatches, OutputSearch},
     secrets::{GivenSecrets, MAX_SECRETS_EACH, SecretRef, SecretSpec, SecretView},
     sessions::{
         NewSession, ONCE_LASTS, OnceToken, SESSION_LASTS, SessionId, SessionKind, SessionRights, SessionView,

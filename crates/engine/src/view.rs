@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use sandbox::{
     ContextName, ExecId, ExecOutcome, ExecState, Isolation, KeyId, Label, Language, Lifetime, LimitKind,
     Namespace, PortView, RequestId, SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState,
+    TerminalSize,
 };
 use serde::{Deserialize, Serialize};
 
@@ -115,6 +116,9 @@ pub struct ExecView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     pub terminal: bool,
+    /// The size of its terminal, as it was set last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal_size: Option<TerminalSize>,
     /// Whether stdin was kept open for writing.
     #[serde(default)]
     pub stdin: bool,

@@ -1,6 +1,6 @@
 //! SQL for the audit: numbered, bounded, written in batches.
 
-use rusqlite::{Connection, Row, named_params};
+use rusqlite::{Connection, Row, named_params, params_from_iter, types::Value};
 use sandbox::{Call, Frontend, KeyId, Namespace};
 
 use crate::{
@@ -100,22 +100,18 @@ fn trim(connection: &Connection, which: &str, keep: u32) -> Result<(), rusqlite:
     Ok(())
 }
 
+/// All text of a call, one column to a line: where words are looked for.
+const TEXT: &str = "lower(action || char(10) || frontend || char(10) || coalesce(who, '') || char(10) || \
+     coalesce(key, '') || char(10) || coalesce(sandbox, '') || char(10) || coalesce(namespace, '') || char(10) || \
+     coalesce(error, '') || char(10) || coalesce(client, ''))";
+
 /// In order. Without a number to begin with: the last ones. A row that cannot be read is left out and logged.
 pub(crate) fn read(database: &Database, query: &CallQuery) -> Result<Vec<Call>, StoreError> {
     let mut calls = Vec::new();
     let mut collect = || {
-        let order = if query.from.is_some() { "ASC" } else { "DESC" };
-        let sql = format!(
-            "SELECT * FROM calls WHERE number >= :from AND (:namespace IS NULL OR namespace = :namespace) \
-             AND (:who IS NULL OR who = :who OR key = :who OR (key IS NOT NULL AND who = 'key ' || :who)) ORDER BY number {order} LIMIT :limit"
-        );
+        let (sql, values) = statement(query);
         let mut statement = database.connection.prepare_cached(&sql)?;
-        let mut found = statement.query(named_params! {
-            ":from": i64::try_from(query.from.unwrap_or(0)).unwrap_or(i64::MAX),
-            ":namespace": query.namespace.as_ref().map(Namespace::as_str),
-            ":who": query.who,
-            ":limit": query.limit.min(MAX_CALLS),
-        })?;
+        let mut found = statement.query(params_from_iter(values))?;
         while let Some(row) = found.next()? {
             let number: i64 = row.get("number")?;
             match call(row, number) {
@@ -128,6 +124,32 @@ pub(crate) fn read(database: &Database, query: &CallQuery) -> Result<Vec<Call>, 
     collect().map_err(|source| database.error("reading the audit", source))?;
     calls.sort_by_key(|call| call.number);
     Ok(calls)
+}
+
+/// The query as SQL, with the values of its places.
+fn statement(query: &CallQuery) -> (String, Vec<Value>) {
+    let number = |number: u64| Value::from(i64::try_from(number).unwrap_or(i64::MAX));
+    let mut conditions = vec!["number >= ? AND number < ?".to_owned()];
+    let mut values = vec![number(query.from.unwrap_or(0)), number(query.before.unwrap_or(u64::MAX))];
+    if let Some(namespace) = &query.namespace {
+        conditions.push("namespace = ?".to_owned());
+        values.push(Value::from(namespace.as_str().to_owned()));
+    }
+    if let Some(who) = &query.who {
+        conditions.push("(who = ? OR key = ? OR (key IS NOT NULL AND who = 'key ' || ?))".to_owned());
+        values.extend([who, who, who].map(|who| Value::from(who.clone())));
+    }
+    if let Some(has_failed) = query.has_failed {
+        conditions.push(format!("error IS {}NULL", if has_failed { "NOT " } else { "" }));
+    }
+    for word in &query.words {
+        conditions.push(format!("instr({TEXT}, lower(?)) > 0"));
+        values.push(Value::from(word.clone()));
+    }
+    values.push(Value::from(query.limit.min(MAX_CALLS)));
+    let order = if query.from.is_some() { "ASC" } else { "DESC" };
+    let conditions = conditions.join(" AND ");
+    (format!("SELECT * FROM calls WHERE {conditions} ORDER BY number {order} LIMIT ?"), values)
 }
 
 fn call(row: &Row<'_>, number: i64) -> Result<Call, Reason> {

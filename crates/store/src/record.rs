@@ -213,10 +213,16 @@ impl NewCall {
 pub struct CallQuery {
     /// The first number wanted; without it the last `limit` calls.
     pub from: Option<u64>,
+    /// Only calls with lower numbers.
+    pub before: Option<u64>,
     pub limit: u32,
     pub namespace: Option<Namespace>,
     /// Name of the caller, or label or id of its key.
     pub who: Option<String>,
+    /// Each must be found somewhere in the call, whatever its case.
+    pub words: Vec<String>,
+    /// Only those that failed, or only those that did not.
+    pub has_failed: Option<bool>,
 }
 
 /// What a listing found, oldest first. One bad row never hides the others.

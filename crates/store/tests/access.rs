@@ -156,6 +156,20 @@ async fn calls_are_numbered_listed_from_a_number_and_filtered() {
     assert_eq!(numbers(ben).await, [2, 4]);
     let by_key = CallQuery { who: Some(KeyId::from_random([1; 8]).to_string()), ..query(None, 100) };
     assert_eq!(numbers(by_key).await.len(), 9);
+    assert_eq!(
+        numbers(CallQuery { before: Some(8), ..query(None, 3) }).await,
+        [5, 6, 7],
+        "the next page back"
+    );
+    let words = |words: &[&str]| CallQuery {
+        words: words.iter().map(|word| (*word).to_owned()).collect(),
+        ..query(None, 3)
+    };
+    assert_eq!(numbers(words(&["BEN", "curl"])).await, [6, 8, 10]);
+    assert_eq!(numbers(words(&["ben", "red"])).await, [0; 0], "every word must be there");
+    assert_eq!(numbers(words(&["%", "_"])).await, [0; 0], "words are no patterns");
+    assert_eq!(numbers(CallQuery { has_failed: Some(true), ..query(None, 2) }).await, [9, 10]);
+    assert_eq!(numbers(CallQuery { has_failed: Some(false), ..query(None, 2) }).await, [0; 0]);
 
     let last = store.calls(query(None, 1)).await.unwrap().remove(0);
     let (who, namespace) = (last.who.as_deref(), last.namespace.as_ref().map(sandbox::Namespace::as_str));

@@ -1,5 +1,6 @@
-import { get, path, request, send } from "./client";
+import { get, path, request, send, withQuery } from "./client";
 import { jsonLines } from "./lines";
+import { takePlace } from "./places";
 import type { Diff, FileEntry, FileList } from "./types";
 
 const filesPath = (sandbox: string, what: string) => path("sandboxes", sandbox, "files", what);
@@ -35,11 +36,20 @@ export const makeDirectory = (sandbox: string, directory: string) =>
   send("POST", filesPath(sandbox, "mkdir"), { path: directory, parents: true });
 
 /** Yields something whenever the directory changes. */
-export const watchDirectory = (sandbox: string, directory: string, signal: AbortSignal) =>
-  jsonLines<{ kind: string; path: string }>("GET", filesPath(sandbox, "watch"), { query: { path: directory }, signal });
+export async function* watchDirectory(sandbox: string, directory: string, signal: AbortSignal) {
+  const leave = await takePlace(signal);
+  try {
+    const query = { path: directory };
+    yield* jsonLines<{ kind: string; path: string }>("GET", filesPath(sandbox, "watch"), { query, signal });
+  } finally {
+    leave();
+  }
+}
 
 export const readDiff = (sandbox: string, since: string | null) =>
   get<Diff>(path("sandboxes", sandbox, "diff"), { since, patch: true, limit: 2000, maxBytes: 512 * 1024 });
 
 export const archiveAddress = (sandbox: string, file: string) =>
   `${filesPath(sandbox, "archive")}?path=${encodeURIComponent(file)}`;
+
+export const contentAddress = (sandbox: string, file: string) => withQuery(filesPath(sandbox, "content"), { path: file });

@@ -9,14 +9,19 @@ export async function* jsonLines<T>(method: string, address: string, options: Re
   if (!response.body) return;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    rest += value;
-    if (rest.length > MAX_LINE_CHARACTERS) throw new Error("The daemon sent a line that is too long");
-    const lines = rest.split("\n");
-    rest = lines.pop() ?? "";
-    for (const line of lines) if (line.trim()) yield JSON.parse(line) as T;
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      rest += value;
+      if (rest.length > MAX_LINE_CHARACTERS) throw new Error("The daemon sent a line that is too long");
+      const lines = rest.split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) if (line.trim()) yield JSON.parse(line) as T;
+    }
+    if (rest.trim()) yield JSON.parse(rest) as T;
+  } finally {
+    // Whoever leaves early gives the connection back.
+    reader.cancel().catch(() => {});
   }
-  if (rest.trim()) yield JSON.parse(rest) as T;
 }

@@ -673,6 +673,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{sandbox}/execs/{exec}/again": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Starts the same once more: the command or code of the exec, with its directory, environment, user, limits and
+         *     terminal.
+         * @description Without a terminal, its stdin is empty.
+         */
+        post: operations["execs_again"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{sandbox}/execs/{exec}/entries": {
         parameters: {
             query?: never;
@@ -1249,6 +1270,26 @@ export interface paths {
         put?: never;
         /** Refuses a request, or takes a grant back at once. */
         post: operations["network_refuse"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{sandbox}/output": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Searches what the sandbox's commands printed, the newest command first. Terminals are left out.
+         * @description One search reads a bounded part of the output; `next` says where to search on.
+         */
+        get: operations["execs_search"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2464,6 +2505,7 @@ export interface components {
             /** @description Whether stdin was kept open for writing. */
             stdin?: boolean;
             terminal: boolean;
+            terminalSize?: components["schemas"]["TerminalSize"] | null;
         };
         /** @description One entry as JSON. */
         ExecEntry: {
@@ -3498,8 +3540,35 @@ export interface components {
             uri: string;
             url?: string | null;
         };
+        /** @description Lines that were found in the output of a sandbox's commands. */
+        OutputFound: {
+            /**
+             * Format: date-time
+             * @description When the search began: what is printed later is not in it.
+             */
+            at: string;
+            /** @description By command, the newest first; those of one command as it printed them. */
+            lines: components["schemas"]["OutputLine"][];
+            /** @description Where to search on; absent when all was read. One search reads 32 MiB at most. */
+            next?: string | null;
+        };
         /** @enum {string} */
         OutputKind: "result" | "display";
+        /** @description One line that was found. */
+        OutputLine: {
+            /** Format: date-time */
+            at: string;
+            /**
+             * Format: int64
+             * @description The entry in which the line ends.
+             */
+            entry: number;
+            exec: components["schemas"]["ExecId"];
+            /** @example stdout */
+            stream: string;
+            /** @description Of a long line, the part around what was found. */
+            text: string;
+        };
         /** @description A limit that a request would exceed. */
         Overrun: {
             /**
@@ -4000,6 +4069,8 @@ export interface components {
             mounts?: components["schemas"]["MountSpec"][];
             name: components["schemas"]["SandboxName"];
             namespace: components["schemas"]["Namespace"];
+            /** @description What it may reach where no rule of its network policy says otherwise. */
+            networkPreset?: components["schemas"]["Preset"];
             owner?: components["schemas"]["KeyId"] | null;
             /** @description Ports that are reachable from outside. */
             ports?: components["schemas"]["PortView"][];
@@ -4618,10 +4689,16 @@ export interface operations {
     audit_calls: {
         parameters: {
             query?: {
+                /** @description Only calls with lower numbers: with the first number of one page, the page before it. */
+                before?: number;
                 /** @description Number of the first call wanted. Without it: the last ones. */
                 from?: number;
                 /** @description Maximum number of calls; 100 by default, at most 10000. */
                 limit?: number;
+                /** @description Words, each of which must be found somewhere in the call, whatever its case. */
+                q?: string;
+                /** @description Only calls that were done, or only those that failed or were refused. */
+                result?: "done" | "refused";
                 /** @description Only calls of this caller: its name, or the id of its key. */
                 who?: string;
             };
@@ -6156,6 +6233,42 @@ export interface operations {
             504: components["responses"]["TimedOut"];
         };
     };
+    execs_again: {
+        parameters: {
+            query?: {
+                /** @description Where a name is looked up; the caller's own when absent. */
+                namespace?: components["schemas"]["Namespace"];
+            };
+            header?: never;
+            path: {
+                exec: string;
+                /** @description Id or name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Exec"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            429: components["responses"]["LimitReached"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["TimedOut"];
+        };
+    };
     execs_entries: {
         parameters: {
             query?: {
@@ -7607,6 +7720,48 @@ export interface operations {
             409: components["responses"]["Conflict"];
             429: components["responses"]["LimitReached"];
             499: components["responses"]["Cancelled"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["TimedOut"];
+        };
+    };
+    execs_search: {
+        parameters: {
+            query: {
+                /** @description Where to search on: `next` of the search before. */
+                cursor?: string;
+                /** @description Maximum number of lines; 200 by default, at most 1000. */
+                limit?: number;
+                /** @description Where a name is looked up; the caller's own when absent. */
+                namespace?: components["schemas"]["Namespace"];
+                /** @description The text to look for in each line, whatever its case. */
+                q: string;
+                stream?: "stdout" | "stderr" | "both";
+            };
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                sandbox: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OutputFound"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            429: components["responses"]["LimitReached"];
             500: components["responses"]["Internal"];
             501: components["responses"]["Unsupported"];
             503: components["responses"]["Unavailable"];

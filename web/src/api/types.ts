@@ -56,3 +56,5 @@ export type Version = Schemas["Version"];
 
 export type Exec = Schemas["Exec"];
 export type ExecList = Schemas["ExecList"];
+export type OutputFound = Schemas["OutputFound"];
+export type OutputLine = Schemas["OutputLine"];

@@ -18,8 +18,13 @@ export function Dialog({ title, onClose, children, foot, onSubmit, wide }: Props
   const heading = useId();
   useEffect(() => {
     const dialog = element.current;
+    const opener = document.activeElement;
     dialog?.showModal();
-    return () => dialog?.close();
+    return () => {
+      dialog?.close();
+      // The browser gives the focus back only from a dialog that is still in the page.
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+    };
   }, []);
 
   const inside = (

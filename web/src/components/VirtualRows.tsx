@@ -1,5 +1,5 @@
 import type { ComponentChildren, VNode } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 type Props<T> = {
   rows: readonly T[];
@@ -8,14 +8,17 @@ type Props<T> = {
   render: (row: T, index: number) => ComponentChildren;
   head?: ComponentChildren;
   label: string;
+  /** Begins at the end, and stays there while rows come, unless somebody scrolled away from it. */
+  followsEnd?: boolean;
 };
 
 /** Rows beyond the visible part, above and below, so that scrolling shows no gaps. */
 const SPARE_ROWS = 8;
 
 /** A table of rows of one height, of which only those in sight exist in the page. */
-export function VirtualRows<T>({ rows, rowHeight, keyOf, render, head, label }: Props<T>) {
+export function VirtualRows<T>({ rows, rowHeight, keyOf, render, head, label, followsEnd }: Props<T>) {
   const box = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
   const [range, setRange] = useState({ first: 0, last: 40 });
 
   const measure = () => {
@@ -25,6 +28,17 @@ export function VirtualRows<T>({ rows, rowHeight, keyOf, render, head, label }: 
     const last = Math.ceil((element.scrollTop + element.clientHeight) / rowHeight) + SPARE_ROWS;
     setRange((old) => (old.first === first && old.last === last ? old : { first, last }));
   };
+
+  const scrolled = () => {
+    const element = box.current;
+    if (element) isAtEnd.current = element.scrollTop + element.clientHeight >= element.scrollHeight - rowHeight;
+    measure();
+  };
+  useLayoutEffect(() => {
+    if (!followsEnd || !isAtEnd.current || !box.current) return;
+    box.current.scrollTop = box.current.scrollHeight;
+    measure();
+  }, [rows]);
 
   useEffect(() => {
     measure();
@@ -38,7 +52,7 @@ export function VirtualRows<T>({ rows, rowHeight, keyOf, render, head, label }: 
     <div
       class="virtual"
       ref={box}
-      onScroll={measure}
+      onScroll={scrolled}
       role="table"
       aria-label={label}
       aria-rowcount={rows.length + 1}

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { entries } from "../api/execs";
+import { entries, follow } from "../api/execs";
 import { isAbort } from "../api/errors";
 import type { Exec } from "../api/types";
 import { LedgerReader, NOTHING_TOLD, type Told } from "./ledger";
@@ -30,13 +30,14 @@ export function useTold(exec: Exec): Reading {
     const read = async () => {
       let from = 1;
       if (isLong) {
-        for await (const entry of entries(exec.sandbox, exec.id, 1, false, abort.signal)) {
+        for await (const entry of entries(exec.sandbox, exec.id, 1, abort.signal)) {
           if (entry.kind !== "stdin") break;
           reader.take(entry);
         }
         from = exec.lastEntry - TAIL_ENTRIES;
       }
-      for await (const entry of entries(exec.sandbox, exec.id, from, exec.state !== "done", abort.signal)) {
+      const read = exec.state === "done" ? entries : follow;
+      for await (const entry of read(exec.sandbox, exec.id, from, abort.signal)) {
         reader.take(entry);
         show();
       }

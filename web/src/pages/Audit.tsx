@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import type { Call } from "../api/types";
+import { Button } from "../components/Button";
 import { Name } from "../components/Name";
 import { Empty, ErrorNotice } from "../components/Notice";
 import { SearchInput } from "../components/SearchInput";
@@ -8,29 +9,17 @@ import { VirtualRows } from "../components/VirtualRows";
 import { clockTime, dateTime, duration, plural } from "../lib/format";
 import { PHONE, useMedia, useTitle } from "../lib/hooks";
 import { plainLine } from "../lib/plain";
-import { useCalls } from "../lib/useCalls";
+import { type CallResult, useCallSearch } from "../lib/useCallSearch";
 
 const ROW_HEIGHT = 36;
-type Result = "all" | "done" | "refused";
-
-/** Every word must be found somewhere in the call. */
-function matches(call: Call, words: string[]): boolean {
-  const all = [call.action, call.who, call.sandbox, call.namespace, call.client, call.error, call.frontend, call.key];
-  const haystack = all.filter(Boolean).join("\n").toLowerCase();
-  return words.every((word) => haystack.includes(word));
-}
-
 /** Calls that changed something or were refused, newest first, as they happen. */
 export function Audit() {
   useTitle("Audit");
   const isPhone = useMedia(PHONE);
-  const { calls, error, isLoading, reload } = useCalls();
   const [text, setText] = useState("");
-  const [result, setResult] = useState<Result>("all");
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const shown = calls
-    .filter((call) => (result === "all" || (result === "refused") === Boolean(call.error)) && matches(call, words))
-    .reverse();
+  const [result, setResult] = useState<CallResult>("all");
+  const { calls, older, error, isLoading, reload } = useCallSearch(text, result);
+  const shown = calls.toReversed();
   return (
     <div class="fill">
       <header class="page-head">
@@ -49,11 +38,19 @@ export function Audit() {
           ]}
           onChange={setResult}
         />
-        <span class="faint small audit-count">{plural(shown.length, "call")}</span>
+        <span class="faint small audit-count" role="status">
+          {plural(shown.length, "call")}
+          {older && ", the latest"}
+        </span>
+        {older && (
+          <Button small onClick={older}>
+            Load older
+          </Button>
+        )}
       </div>
       {error !== null && <ErrorNotice error={error} retry={reload} />}
       {shown.length === 0 ? (
-        !isLoading && <Empty title={calls.length ? "No call matches" : "No calls yet"} />
+        !isLoading && <Empty title={text.trim() || result !== "all" ? "No call matches" : "No calls yet"} />
       ) : (
         <VirtualRows
           label="Calls"

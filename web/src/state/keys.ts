@@ -2,7 +2,7 @@ import { effect, signal } from "@preact/signals";
 import { get } from "../api/client";
 import type { Key, KeyList } from "../api/types";
 import { streamNumber } from "./live";
-import { may } from "./session";
+import { may, session } from "./session";
 
 /** Keys by id, for those who may see them; they turn a sandbox's owner into a name. */
 export const keys = signal<ReadonlyMap<string, Key>>(new Map());
@@ -20,5 +20,7 @@ effect(() => {
 /** Who made something, by the id of the key. */
 export function makerName(owner: string | null | undefined): string {
   if (!owner) return "owner";
+  const own = session.value;
+  if (owner === own?.keyId) return own.label.replace(/^key /, "");
   return keys.value.get(owner)?.label ?? owner;
 }

@@ -19,7 +19,7 @@ fn call(action: &str) -> CallRecord {
 }
 
 async fn all(world: &World, who: &Principal) -> Vec<Call> {
-    let filter = CallFilter { from: Some(1), limit: Some(u32::MAX), who: None };
+    let filter = CallFilter { from: Some(1), limit: Some(u32::MAX), ..CallFilter::default() };
     world.engine.calls(who, filter).await.unwrap()
 }
 

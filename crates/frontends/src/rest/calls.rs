@@ -23,6 +23,8 @@ async fn calls(
     Caller(who): Caller,
     Params(query): Params<v1::CallsQuery>,
 ) -> ApiResult<Json<v1::CallList>> {
-    let filter = CallFilter { from: query.from, limit: query.limit, who: query.who };
+    let v1::CallsQuery { from, before, limit, who: of, q: search, result } = query;
+    let has_failed = result.map(|result| result == v1::CallResult::Refused);
+    let filter = CallFilter { from, before, limit, who: of, search, has_failed };
     Ok(Json(v1::CallList { calls: rest.engine.calls(&who, filter).await? }))
 }

@@ -21,6 +21,7 @@ pub(super) fn routes() -> OpenApiRouter<Rest> {
     OpenApiRouter::new()
         .routes(routes!(start, list))
         .routes(routes!(inspect))
+        .routes(routes!(again))
         .routes(routes!(wait))
         .routes(routes!(stdin))
         .routes(routes!(signal))
@@ -67,6 +68,18 @@ async fn list(State(rest): State<Rest>, ask: Ask) -> ApiResult<Json<v1::ExecList
     responses((status = 200, body = v1::Exec)))]
 async fn inspect(State(rest): State<Rest>, ask: AskExec) -> ApiResult<Json<v1::Exec>> {
     Ok(Json(rest.engine.exec_view(&ask.who, &ask.which, &ask.exec).await?))
+}
+
+/// Starts the same once more: the command or code of the exec, with its directory, environment, user, limits and
+/// terminal.
+///
+/// Without a terminal, its stdin is empty.
+#[utoipa::path(post, path = "/sandboxes/{sandbox}/execs/{exec}/again", tag = "execs",
+    params(("sandbox" = String, Path, description = "Id or name."), ("exec" = String, Path), v1::NamespaceQuery),
+    responses((status = 201, body = v1::Exec)))]
+async fn again(State(rest): State<Rest>, ask: AskExec) -> ApiResult<(StatusCode, Json<v1::Exec>)> {
+    let view = rest.engine.exec_again(&ask.who, &ask.which, &ask.exec).await?;
+    Ok((StatusCode::CREATED, Json(view)))
 }
 
 /// Answers when the exec ended, or as it is after `timeoutMs`.

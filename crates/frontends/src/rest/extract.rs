@@ -59,6 +59,7 @@ in_namespace!(
     RemoveSecretQuery,
     RemoveSnapshotQuery,
     SaveSnapshotQuery,
+    SearchOutputQuery,
     StatQuery,
     StdinQuery,
     StopQuery,

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use axum::{extract::State, response::Response};
+use axum::{Json, extract::State, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use engine::{
-    Engine, Entry, EntryBody, ExecView, Follow, Principal, RECORD_PATIENCE, RunEnd, RunOptions, SandboxRef,
+    Engine, Entry, EntryBody, ExecView, Follow, OutputMatches, OutputSearch, Principal, RECORD_PATIENCE, RunEnd,
+    RunOptions, SandboxRef,
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use sandbox::Result;
@@ -14,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Rest,
-    extract::AskExec,
+    extract::{Ask, AskExec},
     stream,
     v1::{self, CapturedOutput, OutputStream},
 };
@@ -29,7 +30,7 @@ use crate::{
 const MAX_CAPTURED_BYTES: usize = 128 * 1024;
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {
-    OpenApiRouter::new().routes(routes!(output))
+    OpenApiRouter::new().routes(routes!(output)).routes(routes!(search))
 }
 
 /// The output of the command so far, byte for byte.
@@ -40,6 +41,28 @@ async fn output(State(rest): State<Rest>, ask: AskExec<v1::OutputQuery>) -> ApiR
     let items = rest.engine.exec_entries(&ask.who, &ask.which, &ask.exec, 1, Follow::No).await?;
     let v1::OutputQuery { stream, offset, length, .. } = ask.query;
     Ok(stream::raw("application/octet-stream", cut(items, stream, offset, length)))
+}
+
+/// Searches what the sandbox's commands printed, the newest command first. Terminals are left out.
+///
+/// One search reads a bounded part of the output; `next` says where to search on.
+#[utoipa::path(get, path = "/sandboxes/{sandbox}/output", tag = "execs",
+    params(("sandbox" = String, Path, description = "Id or name."), v1::SearchOutputQuery),
+    responses((status = 200, body = v1::OutputFound)))]
+async fn search(
+    State(rest): State<Rest>,
+    ask: Ask<v1::SearchOutputQuery>,
+) -> ApiResult<Json<v1::OutputFound>> {
+    let v1::SearchOutputQuery { q: text, stream, limit, cursor, .. } = ask.query;
+    let stream = match stream {
+        OutputStream::Both => None,
+        OutputStream::Stdout => Some(engine::OutputStream::Stdout),
+        OutputStream::Stderr => Some(engine::OutputStream::Stderr),
+    };
+    let from = cursor.map(|cursor| cursor.parse()).transpose()?;
+    let search = OutputSearch { text, stream, limit, from };
+    let OutputMatches { lines, next, at } = rest.engine.search_output(&ask.who, &ask.which, search).await?;
+    Ok(Json(v1::OutputFound { lines, next: next.map(|next| next.to_string()), at }))
 }
 
 fn wanted(entry: Entry, stream: OutputStream) -> Option<Bytes> {

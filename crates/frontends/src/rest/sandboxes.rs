@@ -63,6 +63,7 @@ impl From<SandboxView> for v1::Sandbox {
             init: view.plan.init,
             rlimits: view.plan.rlimits,
             mounts: view.spec.mounts,
+            network_preset: view.plan.network.own.preset,
             hostname: view.plan.hostname,
             labels: view.spec.labels,
             lifetime: view.lifetime,

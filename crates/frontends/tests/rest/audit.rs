@@ -86,6 +86,17 @@ async fn refusals_are_written_down_whatever_was_asked() {
     let by_key = api.get(&format!("/v1/calls?who={id}&limit=1")).await.expect(200).json();
     assert_eq!(by_key["calls"][0]["action"], "GET /v1/keys");
     api.get("/v1/calls?until=now").await.expect_error(400, "invalid_request");
+
+    let search = async |query: &str| {
+        let found = api.get(&format!("/v1/calls?{query}")).await.expect(200).json();
+        let numbers = found["calls"].as_array().unwrap().iter().map(|call| call["number"].as_u64().unwrap());
+        numbers.collect::<Vec<_>>()
+    };
+    assert_eq!(search("q=CI+denied").await, [4, 5], "each word, whatever its case");
+    assert_eq!(search("q=ci&result=refused&limit=1&before=5").await, [4]);
+    assert_eq!(search("q=sandboxes&result=done").await, [1]);
+    api.get(&format!("/v1/calls?q={}", "x".repeat(300))).await.expect_error(400, "invalid_request");
+    api.get("/v1/calls?result=maybe").await.expect_error(400, "invalid_request");
 }
 
 #[tokio::test]

@@ -98,6 +98,94 @@ async fn the_same_request_id_runs_once() {
 }
 
 #[tokio::test]
+async fn a_command_is_run_again_as_it_was_asked_for() {
+    let api = Api::with_box().await;
+    let show = "pwd; echo $TOKEN; id -u; ulimit -n; cat; echo $$";
+    let spec = json!({
+        "command": ["sh", "-c", show], "cwd": "/tmp", "env": { "TOKEN": "t-1" }, "user": "1000", "stdin": true,
+        "rlimits": [{ "resource": "nofile", "soft": 99, "hard": 99 }], "requestId": "r-1",
+    });
+    let first = api.start(spec).await;
+    let exec = format!("/v1/sandboxes/box/execs/{first}");
+    api.send_bytes(Method::POST, &format!("{exec}/stdin?close=true"), "typed\n").await.expect(200);
+    api.get(&format!("{exec}/wait?timeoutMs=60000")).await.expect(200);
+
+    let again = api.act(&format!("{exec}/again")).await.expect(201).json();
+    assert_ne!(again["id"], first);
+    assert!(again["env"].is_null() && again["requestId"].is_null(), "{again}");
+    let second = format!("/v1/sandboxes/box/execs/{}", again["id"].as_str().unwrap());
+    let ended = api.get(&format!("{second}/wait?timeoutMs=60000")).await.expect(200).json();
+    assert_eq!((&ended["exitCode"], &ended["command"]), (&json!(0), &json!(["sh", "-c", show])));
+    let printed = api.get(&format!("{second}/output")).await.expect(200).text();
+    // What was typed belongs to whoever typed it.
+    assert!(printed.starts_with("/tmp\nt-1\n1000\n99\n") && !printed.contains("typed"), "{printed}");
+    api.act("/v1/sandboxes/box/execs/exc-0000000000000/again").await.expect_error(404, "not_found");
+}
+
+#[tokio::test]
+async fn code_and_terminals_are_run_again() {
+    let api = Api::with_box().await;
+    // Longer than what a record keeps of it.
+    let code = format!("# {}\nprint('the end')", "x".repeat(4000));
+    let cell = json!({ "cell": { "language": "python", "code": code } });
+    let first = api.start(cell).await;
+    api.get(&format!("/v1/sandboxes/box/execs/{first}/wait?timeoutMs=60000")).await.expect(200);
+    let again = api.act(&format!("/v1/sandboxes/box/execs/{first}/again")).await.expect(201).json();
+    let second = format!("/v1/sandboxes/box/execs/{}", again["id"].as_str().unwrap());
+    api.get(&format!("{second}/wait?timeoutMs=60000")).await.expect(200);
+    assert_eq!(api.get(&format!("{second}/output")).await.expect(200).text(), "the end\n");
+
+    let spec = json!({ "command": ["cat"], "terminal": { "rows": 30, "cols": 100 } });
+    let first = format!("/v1/sandboxes/box/execs/{}", api.start(spec).await);
+    api.post(&format!("{first}/resize"), json!({ "rows": 50, "cols": 120 })).await.expect(204);
+    let again = api.act(&format!("{first}/again")).await.expect(201).json();
+    assert_eq!(
+        (&again["terminal"], &again["terminalSize"]),
+        (&json!(true), &json!({ "rows": 50, "cols": 120 }))
+    );
+}
+
+#[tokio::test]
+async fn output_is_searched_over_all_commands_a_part_at_a_time() {
+    let api = Api::with_box().await;
+    api.run(&["sh", "-c", "seq 1 1000; echo Needle one; seq 1 1000; printf 'needle two, without an end'"])
+        .await;
+    api.run(&["sh", "-c", "echo a needle in errors >&2; printf 'hay\\r50 % needle\\rhay\\n'"]).await;
+    api.run(&["sh", "-c", "seq 1 100"]).await;
+    let search = async |query: &str| {
+        let found = api.get(&format!("/v1/sandboxes/box/output?{query}")).await.expect(200).json();
+        let texts =
+            found["lines"].as_array().unwrap().iter().map(|line| line["text"].as_str().unwrap().to_owned());
+        (texts.collect::<Vec<_>>(), found["next"].as_str().map(str::to_owned))
+    };
+    let (mut of_second, next) = search("q=NEEDLE").await;
+    let of_first = of_second.split_off(2);
+    // Which of two pipes is read first is anybody's guess.
+    of_second.sort();
+    assert_eq!(of_second, ["50 % needle", "a needle in errors"]);
+    assert_eq!(
+        (of_first, next),
+        (vec!["Needle one".to_owned(), "needle two, without an end".to_owned()], None)
+    );
+    assert_eq!(search("q=needle&stream=stderr").await, (vec!["a needle in errors".to_owned()], None));
+    assert_eq!(search("q=no+such+text").await, (vec![], None));
+
+    let (mut all, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let (found, next) = search(&format!("q=needle&limit=1{cursor}")).await;
+        all.extend(found);
+        let Some(next) = next else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!(all.len(), 4, "{all:?}");
+    for wrong in ["", "q=", "q=x&cursor=exc-1", "q=x&stream=all", &format!("q={}", "x".repeat(300))] {
+        let refused = api.get(&format!("/v1/sandboxes/box/output?{wrong}")).await;
+        refused.expect_error(400, "invalid_request");
+    }
+    api.get("/v1/sandboxes/none/output?q=x").await.expect_error(404, "not_found");
+}
+
+#[tokio::test]
 async fn bad_execs_are_refused_by_name() {
     let api = Api::with_box().await;
     let check = async |spec: serde_json::Value, named: &str| {

@@ -1,8 +1,9 @@
 import { outputAddress } from "../../api/execs";
+import { contentAddress } from "../../api/files";
 import type { Exec } from "../../api/types";
 import { saveAnswer } from "../../lib/download";
 import { bytes } from "../../lib/format";
-import type { Told } from "../../lib/ledger";
+import type { ChangedFile, Told } from "../../lib/ledger";
 import { plainText } from "../../lib/plain";
 import { to } from "../../state/route";
 import { attempt } from "../../state/toasts";
@@ -10,8 +11,16 @@ import { Button } from "../Button";
 import { Name } from "../Name";
 import { RichOutput } from "./RichOutput";
 
+type Props = {
+  exec: Exec;
+  told: Told;
+  isReading: boolean;
+  /** Whoever looks on with a shared address has no page of files; the chips download there. */
+  filesAreLinks?: boolean;
+};
+
 /** Everything that an exec told: output, results, pictures, tables, its error and the files it made. */
-export function ExecOutput({ exec, told, isReading }: { exec: Exec; told: Told; isReading: boolean }) {
+export function ExecOutput({ exec, told, isReading, filesAreLinks = true }: Props) {
   const isSilent = told.chunks.length === 0 && told.shown.length === 0 && !told.error;
   return (
     <div class="stack exec-output">
@@ -54,13 +63,7 @@ export function ExecOutput({ exec, told, isReading }: { exec: Exec; told: Told; 
         <p class="row small">
           <span class="faint">Files made:</span>
           {told.files.map((file) => (
-            <a
-              key={file.path}
-              class="label-chip"
-              href={`${to("sandboxes", exec.sandbox, "files")}?path=${encodeURIComponent(file.path)}`}
-            >
-              <Name text={file.path} /> {bytes(file.size)}
-            </a>
+            <FileChip key={file.path} sandbox={exec.sandbox} file={file} isLink={filesAreLinks} />
           ))}
         </p>
       )}
@@ -70,5 +73,31 @@ export function ExecOutput({ exec, told, isReading }: { exec: Exec; told: Told; 
         </p>
       )}
     </div>
+  );
+}
+
+function FileChip({ sandbox, file, isLink }: { sandbox: string; file: ChangedFile; isLink: boolean }) {
+  const words = (
+    <>
+      <Name text={file.path} /> {bytes(file.size)}
+    </>
+  );
+  if (isLink) {
+    return (
+      <a class="label-chip" href={`${to("sandboxes", sandbox, "files")}?path=${encodeURIComponent(file.path)}`}>
+        {words}
+      </a>
+    );
+  }
+  const name = file.path.split("/").at(-1) ?? "file";
+  return (
+    <button
+      type="button"
+      class="label-chip"
+      title="Download"
+      onClick={() => void attempt("Not downloaded", () => saveAnswer(contentAddress(sandbox, file.path), name))}
+    >
+      {words}
+    </button>
   );
 }

@@ -13,8 +13,12 @@ export type Screen = {
   paint: () => void;
   focus: () => void;
   remove: () => void;
-  size: () => { cols: number; rows: number };
+  size: () => Size;
+  /** Draws it so large, however much room there is. */
+  resize: (size: Size) => void;
 };
+
+export type Size = { cols: number; rows: number };
 
 export type ScreenOptions = {
   onData: (text: string) => void;
@@ -24,6 +28,10 @@ export type ScreenOptions = {
   onTitle: (title: string) => void;
   isReadOnly: boolean;
   forScreenReader: boolean;
+  /** The keys that leave the terminal were pressed: Tab and Escape belong to the program in it. */
+  onLeave: () => void;
+  /** The size that others gave the terminal. Without it, the screen fills its place. */
+  size: Size | null;
 };
 
 function colours() {
@@ -42,7 +50,7 @@ export function makeScreen(host: HTMLElement, options: ScreenOptions): Screen {
     fontFamily: '"JetBrains Mono Variable", ui-monospace, monospace',
     fontSize: 13,
     lineHeight: 1.2,
-    cursorBlink: true,
+    cursorBlink: !options.isReadOnly,
     disableStdin: options.isReadOnly,
     screenReaderMode: options.forScreenReader,
     minimumContrastRatio: 4.5,
@@ -58,10 +66,19 @@ export function makeScreen(host: HTMLElement, options: ScreenOptions): Screen {
   terminal.onBinary(options.onBinary);
   terminal.onResize(({ cols, rows }) => options.onResize(cols, rows));
   terminal.onTitleChange((title) => options.onTitle(title.slice(0, MAX_TITLE)));
+  terminal.attachCustomKeyEventHandler((event) => {
+    if (event.key !== "ArrowUp" || !event.ctrlKey || !event.shiftKey) return true;
+    if (event.type === "keydown") options.onLeave();
+    return false;
+  });
   terminal.open(host);
-  fit.fit();
   const observer = new ResizeObserver(() => fit.fit());
-  observer.observe(host);
+  if (options.size) {
+    terminal.resize(options.size.cols, options.size.rows);
+  } else {
+    fit.fit();
+    observer.observe(host);
+  }
   return {
     write: (bytes) => terminal.write(bytes),
     paint: () => {
@@ -69,6 +86,7 @@ export function makeScreen(host: HTMLElement, options: ScreenOptions): Screen {
     },
     focus: () => terminal.focus(),
     size: () => ({ cols: terminal.cols, rows: terminal.rows }),
+    resize: ({ cols, rows }) => terminal.resize(cols, rows),
     remove: () => {
       observer.disconnect();
       terminal.dispose();

@@ -5,10 +5,13 @@ import { Meter } from "../../components/Meter";
 import { Panel } from "../../components/Panel";
 import { bytes, plural } from "../../lib/format";
 import { useLoaded } from "../../lib/hooks";
+import { useCallsDone, useEveryTenSeconds } from "../../lib/useChanges";
 
 /** The disk of the daemon's data, what images take of it, and the cache of packages. */
 export function DiskPanel({ fleet }: { fleet: Fleet }) {
   const images = useLoaded("images usage", () => get<ImagesUsage>("/v1/images/usage"));
+  useCallsDone((call) => /image|build/i.test(call.action), images.reload);
+  useEveryTenSeconds(images.reload);
   const { disk, packagesCache } = fleet;
   return (
     <Panel title="Disk">

@@ -2,6 +2,7 @@ import { readFleet } from "../../api/fleet";
 import { ErrorNotice } from "../../components/Notice";
 import { Page } from "../../components/Page";
 import { useLoaded } from "../../lib/hooks";
+import { useEveryTenSeconds } from "../../lib/useChanges";
 import { canChange, may } from "../../state/session";
 import { Backends } from "./Backends";
 import { DiskPanel } from "./DiskPanel";
@@ -14,6 +15,7 @@ import { Volumes } from "./Volumes";
 export function Fleet() {
   const fleet = useLoaded("fleet", readFleet);
   const live = useLiveTotals(fleet.value);
+  useEveryTenSeconds(fleet.reload);
   return (
     <Page title="Fleet">
       {fleet.error !== null && <ErrorNotice error={fleet.error} retry={fleet.reload} />}

@@ -10,12 +10,16 @@ import { Ago } from "../../components/Time";
 import { bytes, plural } from "../../lib/format";
 import { useLoaded } from "../../lib/hooks";
 import { plainLine } from "../../lib/plain";
+import { useCallsDone, useEveryTenSeconds, useSandboxesChanged } from "../../lib/useChanges";
 import { attempt, say } from "../../state/toasts";
 import { leaving, removeLater } from "../../state/undo";
 
 /** Images on this host, with what uses them. */
 export function Images({ canChange }: { canChange: boolean }) {
   const loaded = useLoaded("images", () => get<ImageList>("/v1/images"));
+  useCallsDone((call) => /image|build/i.test(call.action), loaded.reload);
+  useSandboxesChanged(loaded.reload);
+  useEveryTenSeconds(loaded.reload);
   const images = (loaded.value?.images ?? []).filter((image) => !leaving.value.has(image.digest));
   const remove = (image: Image) =>
     removeLater(`Removing image ${plainLine(image.references[0] ?? image.digest)}.`, [image.digest], async () => {
@@ -65,7 +69,7 @@ export function Images({ canChange }: { canChange: boolean }) {
                     {plainLine(image.os)}/{plainLine(image.architecture)}
                   </td>
                   <td class="soft" title={image.usedBy.map(plainLine).join(", ")}>
-                    {image.usedBy.length ? plural(image.usedBy.length, "user") : <span class="faint">nothing</span>}
+                    {usersOf(image) || <span class="faint">nothing</span>}
                   </td>
                   <td class="number soft">
                     <Ago at={image.lastUsedAt} />
@@ -89,6 +93,15 @@ export function Images({ canChange }: { canChange: boolean }) {
       )}
     </Panel>
   );
+}
+
+/** Names shown of what uses an image; the rest is counted. */
+const MAX_USERS = 3;
+
+function usersOf(image: Image): string {
+  const names = image.usedBy.slice(0, MAX_USERS).map(plainLine).join(", ");
+  const rest = image.usedBy.length - MAX_USERS;
+  return rest > 0 ? `${names} and ${plural(rest, "other")}` : names;
 }
 
 function Pull({ onDone }: { onDone: () => void }) {

@@ -8,6 +8,7 @@ import { Panel } from "../../components/Panel";
 import { bytes } from "../../lib/format";
 import { useLoaded } from "../../lib/hooks";
 import { plainLine } from "../../lib/plain";
+import { useCallsDone, useEveryTenSeconds, useSandboxesChanged } from "../../lib/useChanges";
 import { attempt } from "../../state/toasts";
 import { leaving, removeLater } from "../../state/undo";
 
@@ -15,6 +16,9 @@ import { leaving, removeLater } from "../../state/undo";
 export function Volumes({ canChange }: { canChange: boolean }) {
   const [name, setName] = useState("");
   const loaded = useLoaded("volumes", () => get<VolumeList>("/v1/volumes"));
+  useCallsDone((call) => /volume/i.test(call.action), loaded.reload);
+  useSandboxesChanged(loaded.reload);
+  useEveryTenSeconds(loaded.reload);
   const volumes = (loaded.value?.volumes ?? []).filter(
     (volume) => !leaving.value.has(`volume ${volume.namespace}/${volume.name}`),
   );

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { send } from "../../api/client";
-import type { KeyRequest, NewKey } from "../../api/types";
+import type { KeyRequest, NewKey, Preset } from "../../api/types";
 import { wordsOf } from "../../api/errors";
 import { Button } from "../../components/Button";
 import { Check } from "../../components/Check";
@@ -9,6 +9,8 @@ import { Dialog } from "../../components/Dialog";
 import { Field } from "../../components/Field";
 import { Notice } from "../../components/Notice";
 import { LIFETIMES } from "../../lib/lifetimes";
+import { readLines } from "../../lib/pairs";
+import { PRESETS } from "../../lib/presets";
 import { readSize } from "../../lib/sizes";
 
 /** Makes a key and shows its secret, once. */
@@ -20,6 +22,8 @@ export function NewKeyDialog({ onClose, onMade }: { onClose: () => void; onMade:
   const [maxSandboxes, setMaxSandboxes] = useState("");
   const [maxMemory, setMaxMemory] = useState("");
   const [expires, setExpires] = useState("2592000000");
+  const [preset, setPreset] = useState("");
+  const [rules, setRules] = useState("");
   const [made, setMade] = useState<NewKey | null>(null);
   const [error, setError] = useState<string | null>(null);
 
@@ -32,6 +36,7 @@ export function NewKeyDialog({ onClose, onMade }: { onClose: () => void; onMade:
       ...(maxSandboxes && { maxSandboxes: Number(maxSandboxes) }),
       ...(memory && { maxMemory: memory }),
       ...(expires && { expiresInMs: Number(expires) }),
+      ...(preset && { network: { preset: preset as Preset, rules: readLines(rules) } }),
       readOnly: isReadOnly,
     };
     try {
@@ -99,6 +104,21 @@ export function NewKeyDialog({ onClose, onMade }: { onClose: () => void; onMade:
           hint="Of all its sandboxes together, such as 8g."
         />
         <Field label="Expires after" value={expires} onInput={setExpires} options={LIFETIMES} />
+        <Field
+          label="Most network"
+          value={preset}
+          onInput={setPreset}
+          options={[{ value: "", label: "no limit of its own" }, ...PRESETS]}
+          hint="What its sandboxes reach at most, whatever they ask for."
+        />
+        {preset && (
+          <Field
+            label="Also reached"
+            value={rules}
+            onInput={setRules}
+            placeholder="api.example.org, deny *.corp.example"
+          />
+        )}
       </div>
       <div class="stack tight">
         <Check label="It may look and change nothing" checked={isReadOnly} onChange={setReadOnly} />

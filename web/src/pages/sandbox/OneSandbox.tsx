@@ -9,7 +9,7 @@ import { canChange } from "../../state/session";
 import { Files } from "./files/Files";
 import { SandboxHead } from "./SandboxHead";
 import { IsolationTab } from "./IsolationTab";
-import { Logs } from "./Logs";
+import { Logs } from "./logs/Logs";
 import { NetworkTab } from "./network/NetworkTab";
 import { Notebook } from "./notebook/Notebook";
 import { Overview } from "./Overview";

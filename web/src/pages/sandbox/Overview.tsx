@@ -8,6 +8,7 @@ import { Ago, Until } from "../../components/Time";
 import { bytes, commandLine, duration, percent, plural } from "../../lib/format";
 import { useLoaded } from "../../lib/hooks";
 import { plainLine, plainText } from "../../lib/plain";
+import { useProcessesChanged } from "../../lib/useChanges";
 import { wallsSentence, wallsWord } from "../../lib/walls";
 import { makerName } from "../../state/keys";
 import { to } from "../../state/route";
@@ -168,6 +169,7 @@ function Processes({ sandbox }: { sandbox: Sandbox }) {
   const { value, reload } = useLoaded(`processes ${sandbox.id} ${sandbox.runningExecs}`, () =>
     get<ProcessList>(path("sandboxes", sandbox.id, "processes")),
   );
+  useProcessesChanged(sandbox.id, reload);
   const all = value?.processes ?? [];
   return (
     <Panel

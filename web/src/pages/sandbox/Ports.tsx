@@ -6,6 +6,7 @@ import { Empty, ErrorNotice } from "../../components/Notice";
 import { Panel } from "../../components/Panel";
 import { useLoaded } from "../../lib/hooks";
 import { plainLine } from "../../lib/plain";
+import { useProcessesChanged } from "../../lib/useChanges";
 import { canChange } from "../../state/session";
 import { attempt, say } from "../../state/toasts";
 
@@ -14,6 +15,7 @@ export function Ports({ sandbox }: { sandbox: Sandbox }) {
   const ports = useLoaded(`ports ${sandbox.id} ${sandbox.state} ${sandbox.runningExecs}`, () =>
     get<PortList>(path("sandboxes", sandbox.id, "ports")),
   );
+  useProcessesChanged(sandbox.id, ports.reload);
   const all = ports.value?.ports ?? [];
   return (
     <div class="page-body">

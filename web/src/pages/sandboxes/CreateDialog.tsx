@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../api/client";
 import { isAbort, wordsOf } from "../../api/errors";
+import { listSecrets } from "../../api/secrets";
 import { create } from "../../api/sandboxes";
 import type { Capabilities, ImageList, PullEvent, VolumeList } from "../../api/types";
 import { Button } from "../../components/Button";
@@ -10,18 +11,12 @@ import { Notice } from "../../components/Notice";
 import { bytes } from "../../lib/format";
 import { useLoaded } from "../../lib/hooks";
 import { LIFETIMES } from "../../lib/lifetimes";
+import { PRESETS } from "../../lib/presets";
 import { plainText } from "../../lib/plain";
 import { go } from "../../state/route";
+import { may } from "../../state/session";
 import { say } from "../../state/toasts";
 import { EMPTY_FORM, type Form, specOf } from "./createForm";
-
-const PRESETS = [
-  { value: "none", label: "none" },
-  { value: "packages", label: "package indexes only" },
-  { value: "public", label: "the public internet" },
-  { value: "public+private", label: "public and private networks" },
-  { value: "all", label: "everything" },
-];
 
 /** Makes a sandbox, with the fields that matter; the rest is in the API. */
 export function CreateDialog({ onClose }: { onClose: () => void }) {
@@ -32,11 +27,13 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
   const images = useLoaded("images", () => get<ImageList>("/v1/images"));
   const capabilities = useLoaded("capabilities", () => get<Capabilities>("/v1/capabilities"));
   const volumes = useLoaded("volumes", () => get<VolumeList>("/v1/volumes"));
+  const secrets = useLoaded("secrets", async () => (may("secrets") ? listSecrets() : []));
   useEffect(() => () => abort.current?.abort(), []);
 
   const set = (change: Partial<Form>) => setForm({ ...form, ...change });
   const field = (name: keyof Form) => ({ value: form[name], onInput: (value: string) => set({ [name]: value }) });
   const names = ["host", ...(images.value?.images.flatMap((image) => image.references) ?? [])];
+  const secretNames = (secrets.value ?? []).map((secret) => secret.name);
   const backends = capabilities.value?.backends ?? [];
 
   const submit = async () => {
@@ -90,6 +87,12 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
         <Field label="CPUs" {...field("cpus")} placeholder="default" hint="Such as 0.5 or 2." />
         <Field label="Disk" {...field("disk")} placeholder="default" hint="Such as 10g." />
         <Field label="Lives for" {...field("ttlMs")} options={LIFETIMES} />
+        <Field
+          label="Ends when idle for"
+          {...field("idleMs")}
+          options={LIFETIMES}
+          hint="Without a request or a living process."
+        />
         <Field label="Network" {...field("preset")} options={PRESETS} />
         <Field label="Also allowed" {...field("allow")} placeholder="api.example.org, *.example.org:443" />
         {backends.length > 1 && (
@@ -102,7 +105,12 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
             ]}
           />
         )}
-        <Field label="Ports to open" {...field("ports")} placeholder="8000, 3000" />
+        <Field
+          label="Ports to open"
+          {...field("ports")}
+          placeholder="8000, 3000"
+          hint="Published at free ports of the host."
+        />
         {(volumes.value?.volumes.length ?? 0) > 0 && (
           <Field
             label="Volume"
@@ -112,6 +120,15 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
               ...(volumes.value?.volumes ?? []).map((volume) => ({ value: volume.name, label: volume.name })),
             ]}
             hint="Mounted at /mnt/<name>."
+          />
+        )}
+        {secretNames.length > 0 && (
+          <Field
+            label="Secrets"
+            {...field("secrets")}
+            suggestions={secretNames}
+            placeholder={secretNames[0] ?? ""}
+            hint="Their names, separated by commas. Programs see placeholders."
           />
         )}
         <Field label="Labels" {...field("labels")} lines={2} placeholder={"team=research\nrun=42"} wide />

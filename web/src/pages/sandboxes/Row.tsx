@@ -1,4 +1,4 @@
-import type { Sandbox } from "../../api/types";
+import type { Preset, Sandbox } from "../../api/types";
 import { Check } from "../../components/Check";
 import { Meter } from "../../components/Meter";
 import { Name } from "../../components/Name";
@@ -97,8 +97,11 @@ function UsageCells({ sandbox }: { sandbox: Sandbox }) {
         <Meter value={last?.diskBytes} limit={sandbox.limits.disk} />
       </div>
       <div role="cell" class="cell-network number soft">
-        {rate === null && "–"}
-        {rate !== null && rate.rx + rate.tx < 1 && <span class="faint">idle</span>}
+        {(rate === null || rate.rx + rate.tx < 1) && (
+          <span class="faint cut" title="What its network policy reaches">
+            {networkWord(sandbox)}
+          </span>
+        )}
         {rate !== null && rate.rx + rate.tx >= 1 && (
           <>
             <span>↓ {bytes(rate.rx)}/s</span>
@@ -108,4 +111,16 @@ function UsageCells({ sandbox }: { sandbox: Sandbox }) {
       </div>
     </>
   );
+}
+
+const NETWORK_WORDS: Record<Preset, string> = {
+  none: "none",
+  packages: "packages",
+  public: "public",
+  "public+private": "public, private",
+  all: "all",
+};
+
+function networkWord(sandbox: Sandbox): string {
+  return sandbox.networkPreset ? NETWORK_WORDS[sandbox.networkPreset] : "–";
 }

@@ -9,6 +9,8 @@ export type Form = Record<
   | "cpus"
   | "disk"
   | "ttlMs"
+  | "idleMs"
+  | "secrets"
   | "preset"
   | "allow"
   | "backend"
@@ -26,6 +28,8 @@ export const EMPTY_FORM: Form = {
   cpus: "",
   disk: "",
   ttlMs: "",
+  idleMs: "",
+  secrets: "",
   preset: "packages",
   allow: "",
   backend: "",
@@ -51,11 +55,16 @@ export function specOf(form: Form): SandboxSpec | string {
     image: form.image.trim() || "host",
     ...(form.backend && { backend: form.backend as BackendKind }),
     limits: { ...(memory && { memory }), ...(disk && { disk }), ...(cpus && { cpus }) },
-    lifetime: { ...(form.ttlMs && { ttlMs: Number(form.ttlMs) }) },
+    lifetime: {
+      ...(form.ttlMs && { ttlMs: Number(form.ttlMs) }),
+      ...(form.idleMs && { idleMs: Number(form.idleMs) }),
+    },
+    ...(form.secrets.trim() && { secrets: readLines(form.secrets) }),
     network: { preset: form.preset as Preset, allow: readLines(form.allow) },
     labels: readPairs(form.labels),
     env: readPairs(form.env),
-    ports: ports.map((inside) => ({ inside, public: false })),
+    // At any free port of the host.
+    ports: ports.map((inside) => ({ inside, host: 0 })),
     mounts: form.volume ? [{ kind: "named", name: form.volume, guestPath: `/mnt/${form.volume}` }] : [],
   };
 }

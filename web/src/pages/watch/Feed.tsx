@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { listExecs } from "../../api/execs";
 import type { Call, Exec } from "../../api/types";
 import { Check } from "../../components/Check";
@@ -13,14 +13,17 @@ import { FeedExec } from "./FeedExec";
 
 type Item = { key: string; at: string; exec: Exec } | { key: string; at: string; call: Call };
 
-/** Items in sight; sandboxes whose past is read. */
+/** Items in sight. */
 const MAX_ITEMS = 60;
-const MAX_SANDBOXES = 20;
+/** Sandboxes whose past is read: the newest ones. What happens from now on is shown of all. */
+const MAX_READ = 50;
+/** Commands that are remembered, since items of some kinds can be hidden. */
+const MAX_HELD = 300;
 
-type Props = { ids: string[]; keyId: string | null; isForKey: boolean };
+type Props = { ids: string[]; keyId: string | null; isForKey: boolean; isShared: boolean };
 
 /** What happens, newest first. */
-export function Feed({ ids, keyId, isForKey }: Props) {
+export function Feed({ ids, keyId, isForKey, isShared }: Props) {
   const execs = useExecsOf(ids);
   const { calls } = useCalls();
   const [withCalls, setWithCalls] = useState(true);
@@ -42,7 +45,14 @@ export function Feed({ ids, keyId, isForKey }: Props) {
   );
   return (
     <>
-      <Check label="Show calls too" checked={withCalls} onChange={setWithCalls} />
+      <div class="row between">
+        <Check label="Show calls too" checked={withCalls} onChange={setWithCalls} />
+        {ids.length > MAX_READ && (
+          <span class="faint small">
+            All {ids.length.toLocaleString()} sandboxes are followed; the past is that of the {MAX_READ} newest.
+          </span>
+        )}
+      </div>
       {shown.length === 0 && (
         <Empty title="Nothing happened yet">Calls, commands, files and pictures appear here as they happen.</Empty>
       )}
@@ -53,6 +63,7 @@ export function Feed({ ids, keyId, isForKey }: Props) {
               <FeedExec
                 exec={item.exec}
                 isNew={newest.has(item.key)}
+                isShared={isShared}
                 sandboxName={isForKey ? (sandboxes.value.get(item.exec.sandbox)?.name ?? null) : null}
               />
             ) : (
@@ -73,23 +84,42 @@ export function Feed({ ids, keyId, isForKey }: Props) {
   );
 }
 
-/** The execs of several sandboxes: read once for each, then followed. */
+/** The execs of several sandboxes: read once for each, one after the other, and followed. */
 function useExecsOf(ids: string[]): Exec[] {
   const [held, setHeld] = useState<ReadonlyMap<string, Exec>>(new Map());
-  const key = ids.slice(0, MAX_SANDBOXES).join(" ");
+  const key = ids.join(" ");
   const stream = streamNumber.value;
+  const read = useRef({ stream, ids: new Set<string>() });
+  if (read.current.stream !== stream) read.current = { stream, ids: new Set() };
   useEffect(() => {
-    const wanted = new Set(key.split(" "));
+    const wanted = key.split(" ").filter(Boolean);
     let isGone = false;
-    const add = (execs: Exec[]) => {
-      if (!isGone) setHeld((old) => new Map([...old, ...execs.map((exec) => [exec.id, exec] as const)]));
+    const readPast = async () => {
+      for (const id of wanted.slice(0, MAX_READ)) {
+        if (isGone) return;
+        if (read.current.ids.has(id)) continue;
+        read.current.ids.add(id);
+        // One that is gone meanwhile has no past.
+        const execs = await listExecs(id).catch(() => []);
+        setHeld((old) => merged(old, execs.slice(-MAX_ITEMS)));
+      }
     };
-    for (const id of wanted) if (id) listExecs(id).then(add, () => {});
-    const stop = listen("exec", (exec) => wanted.has(exec.sandbox) && add([exec]));
+    void readPast();
+    const followed = new Set(wanted);
+    const stop = listen("exec", (exec) => followed.has(exec.sandbox) && setHeld((old) => merged(old, [exec])));
     return () => {
       isGone = true;
       stop();
     };
   }, [key, stream]);
   return [...held.values()].filter((exec) => ids.includes(exec.sandbox));
+}
+
+/** What was told later is newer than what was read; of very many, the newest are kept. */
+function merged(old: ReadonlyMap<string, Exec>, more: Exec[]): ReadonlyMap<string, Exec> {
+  const all = new Map(old);
+  for (const exec of more) if (all.get(exec.id)?.state !== "done") all.set(exec.id, exec);
+  if (all.size <= 2 * MAX_HELD) return all;
+  const newest = [...all.values()].sort((a, b) => (a.createdAt < b.createdAt ? 1 : -1)).slice(0, MAX_HELD);
+  return new Map(newest.map((exec) => [exec.id, exec]));
 }

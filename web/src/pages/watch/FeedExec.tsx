@@ -3,6 +3,7 @@ import type { Exec } from "../../api/types";
 import { Button } from "../../components/Button";
 import { ExecOutput } from "../../components/exec/ExecOutput";
 import { Name } from "../../components/Name";
+import { TerminalView } from "../../components/terminal/TerminalView";
 import { clockTime, commandLine, duration } from "../../lib/format";
 import { outcomeOf } from "../../lib/outcome";
 import { plainLine, plainText } from "../../lib/plain";
@@ -10,8 +11,10 @@ import { useTold } from "../../lib/useTold";
 
 const MAX_LINE = 400;
 
+type Props = { exec: Exec; isNew: boolean; sandboxName: string | null; isShared: boolean };
+
 /** A command or cell in the feed. The newest show their output while they run. */
-export function FeedExec({ exec, isNew, sandboxName }: { exec: Exec; isNew: boolean; sandboxName: string | null }) {
+export function FeedExec({ exec, isNew, sandboxName, isShared }: Props) {
   const [choice, setChoice] = useState<boolean | null>(null);
   const isOpen = choice ?? isNew;
   const outcome = outcomeOf(exec);
@@ -42,14 +45,27 @@ export function FeedExec({ exec, isNew, sandboxName }: { exec: Exec; isNew: bool
           onClick={() => setChoice(!isOpen)}
         />
       </header>
-      {isOpen && <Opened exec={exec} />}
+      {isOpen && <Opened exec={exec} isShared={isShared} />}
     </article>
   );
 }
 
-function Opened({ exec }: { exec: Exec }) {
+function Opened({ exec, isShared }: { exec: Exec; isShared: boolean }) {
+  if (exec.terminal) return <Terminal exec={exec} />;
+  return <Output exec={exec} isShared={isShared} />;
+}
+
+/** What happens in a terminal, as whoever uses it sees it. */
+function Terminal({ exec }: { exec: Exec }) {
+  return (
+    <div class="panel-body" role="region" aria-label="Terminal, only to look at" tabIndex={0}>
+      <TerminalView exec={exec} isShown isWatching forScreenReader={false} onTitle={() => {}} />
+    </div>
+  );
+}
+
+function Output({ exec, isShared }: { exec: Exec; isShared: boolean }) {
   const { told, isReading } = useTold(exec);
-  if (exec.terminal) return <p class="panel-body faint small">A terminal: its output is on the sandbox's page.</p>;
   return (
     <div class="panel-body stack">
       {told.code !== null && (
@@ -57,7 +73,7 @@ function Opened({ exec }: { exec: Exec }) {
           {plainText(told.code)}
         </pre>
       )}
-      <ExecOutput exec={exec} told={told} isReading={isReading} />
+      <ExecOutput exec={exec} told={told} isReading={isReading} filesAreLinks={!isShared} />
     </div>
   );
 }

@@ -26,7 +26,10 @@ export function Watch({ watch, isShared }: { watch: What; isShared?: boolean }) 
   const what = watch.sandbox ? { sandbox: sandbox?.id ?? watch.sandbox } : { key: watch.key ?? "" };
   const ids = watch.sandbox
     ? [what.sandbox ?? ""]
-    : [...sandboxes.value.values()].filter((one) => one.owner === watch.key || isShared).map((one) => one.id);
+    : [...sandboxes.value.values()]
+        .filter((one) => one.owner === watch.key || isShared)
+        .sort((a, b) => (a.createdAt < b.createdAt ? 1 : -1))
+        .map((one) => one.id);
   const page = (
     <div class="page">
       <header class="page-head">
@@ -56,7 +59,7 @@ export function Watch({ watch, isShared }: { watch: What; isShared?: boolean }) 
       </header>
       <div class="page-body">
         {sandbox && <UsageLine id={sandbox.id} />}
-        <Feed ids={ids} keyId={watch.key ?? null} isForKey={!watch.sandbox} />
+        <Feed ids={ids} keyId={watch.key ?? null} isForKey={!watch.sandbox} isShared={isShared ?? false} />
       </div>
       {isSharing && (
         <ShareDialog

@@ -1,7 +1,8 @@
 //! Execs on the wire.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-pub use engine::ExecView as Exec;
+pub use engine::{ExecView as Exec, OutputLine};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -111,6 +112,31 @@ query!(OutputQuery {
     /// At most this many bytes.
     pub length: Option<u64>,
 });
+
+query!(SearchOutputQuery {
+    /// The text to look for in each line, whatever its case.
+    pub q: String,
+    #[serde(default)]
+    #[param(inline)]
+    pub stream: OutputStream,
+    /// Maximum number of lines; 200 by default, at most 1000.
+    pub limit: Option<u32>,
+    /// Where to search on: `next` of the search before.
+    pub cursor: Option<String>,
+});
+
+/// Lines that were found in the output of a sandbox's commands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OutputFound {
+    /// By command, the newest first; those of one command as it printed them.
+    pub lines: Vec<OutputLine>,
+    /// Where to search on; absent when all was read. One search reads 32 MiB at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// When the search began: what is printed later is not in it.
+    pub at: Timestamp,
+}
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

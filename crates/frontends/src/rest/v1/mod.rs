@@ -46,7 +46,7 @@ pub use crate::{
     images::ImageConfig,
 };
 pub use builds::BuildEvent;
-pub use calls::{CallList, CallsQuery};
+pub use calls::{CallList, CallResult, CallsQuery};
 pub use code::{
     CodeEvent, CodeRequest, CodeResult, ContextList, ContextMade, ContextRequest, ForkRequest, LanguageList,
     OutputFormQuery,
@@ -54,8 +54,9 @@ pub use code::{
 pub use entries::{ENTRIES_MEDIA_TYPE, EntryKind, ExecEntry, FrameError, decode_frames, encode_frame};
 pub use events::EventsQuery;
 pub use execs::{
-    CapturedOutput, EntriesQuery, Exec, ExecList, ExecQuery, ExecRequest, ExecResult, OutputQuery,
-    OutputStream, ResizeRequest, SignalRequest, SignalScope, StdinQuery, StdinWritten, WaitExecQuery,
+    CapturedOutput, EntriesQuery, Exec, ExecList, ExecQuery, ExecRequest, ExecResult, OutputFound,
+    OutputLine, OutputQuery, OutputStream, ResizeRequest, SearchOutputQuery, SignalRequest, SignalScope,
+    StdinQuery, StdinWritten, WaitExecQuery,
 };
 pub use files::{
     ArchiveInQuery, ArchiveQuery, ChmodRequest, ChownRequest, CopyRequest, FileEntry, FileList, GlobQuery,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use sandbox::{
     BackendKind, ImageRef, InitSpec, Isolation, KeyId, Lifetime, Limits, LimitsPlan, MountSpec, Namespace,
-    PortView, ProcessEntry, RequestId, Rlimit, SandboxId, SandboxName, SandboxState,
+    PortView, Preset, ProcessEntry, RequestId, Rlimit, SandboxId, SandboxName, SandboxState,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -62,6 +62,9 @@ pub struct Sandbox {
     pub rlimits: Vec<Rlimit>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountSpec>,
+    /// What it may reach where no rule of its network policy says otherwise.
+    #[serde(default)]
+    pub network_preset: Preset,
     pub hostname: String,
     pub labels: BTreeMap<String, String>,
     pub lifetime: Lifetime,

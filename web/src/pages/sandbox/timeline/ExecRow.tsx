@@ -1,5 +1,4 @@
-import { entries, signalExec, startCommand } from "../../../api/execs";
-import { path, send } from "../../../api/client";
+import { runAgain, signalExec } from "../../../api/execs";
 import type { Exec } from "../../../api/types";
 import { Button } from "../../../components/Button";
 import { ExecOutput } from "../../../components/exec/ExecOutput";
@@ -10,6 +9,7 @@ import { outcomeOf } from "../../../lib/outcome";
 import { plainLine, plainText } from "../../../lib/plain";
 import { useTold } from "../../../lib/useTold";
 import { now } from "../../../state/clock";
+import { go } from "../../../state/route";
 import { attempt } from "../../../state/toasts";
 
 const SIGKILL = 9;
@@ -100,19 +100,8 @@ function Opened({ exec }: { exec: Exec }) {
   );
 }
 
-/** Starts the same command, or the same code in the same context. */
+/** Starts the same; a terminal is shown where terminals are. */
 async function again(exec: Exec): Promise<void> {
-  if (!exec.cell) {
-    await startCommand(exec.sandbox, exec.command);
-    return;
-  }
-  const abort = new AbortController();
-  let code = "";
-  for await (const entry of entries(exec.sandbox, exec.id, 1, false, abort.signal)) {
-    if (entry.kind !== "stdin") break;
-    code += entry.text ?? "";
-  }
-  abort.abort();
-  const cell = { code, language: exec.cell.language, context: exec.cell.context ?? null };
-  await send("POST", path("sandboxes", exec.sandbox, "execs"), { cell, trackFiles: true });
+  const started = await runAgain(exec);
+  if (started.terminal) go("sandboxes", exec.sandbox, "terminal");
 }
