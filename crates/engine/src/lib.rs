@@ -128,7 +128,7 @@ pub use crate::{
         SnapshotFate, SnapshotRef, SnapshotSpec, SnapshotView,
     },
     text::TextDecoder,
-    view::{CellView, ExecView, SandboxFilter, SandboxView, limits_not_held, weaknesses},
+    view::{CellView, ExecView, SandboxFilter, SandboxView, not_held_as_asked, weaknesses},
     volumes::{VolumeLimits, VolumeRef, VolumeView},
 };
 
