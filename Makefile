@@ -95,6 +95,7 @@ bench: build ## numbers beside the peers that are installed
 	cargo build --release -p bench
 	target/release/bench
 	target/release/bench mcp
+	target/release/bench memory
 	target/release/bench code
 	target/release/bench growth --chart docs/growth.svg
 	target/release/bench network

@@ -1,10 +1,17 @@
 """Prometheus reads a daemon that worked; the dashboard asks for nothing that is not there, in Grafana's own words."""
 
+import hashlib
+import io
 import json
+import os
 import re
 import subprocess
 import sys
+import tarfile
+import threading
 import urllib.parse
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import grafana_foundation_sdk.cog.plugins as plugins
@@ -60,6 +67,102 @@ def check_counts(families):
     assert value(families, "process_resident_memory_bytes") > 1 << 20
     assert value(families, "process_open_fds") > 5
     assert value(families, "process_cpu_seconds_total") > 0
+
+
+class World:
+    """A package index with one wheel, and a large file, on loopback."""
+
+    BLOB = bytes(300_000)
+
+    def __init__(self):
+        self.wheel = io.BytesIO()
+        info = "burrow-1.2.dist-info"
+        with zipfile.ZipFile(self.wheel, "w") as archive:
+            archive.writestr("burrow.py", "answer = 42\n")
+            archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: burrow\nVersion: 1.2\n")
+            archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            archive.writestr(f"{info}/RECORD", "")
+        name = "burrow-1.2-py3-none-any.whl"
+        digest = hashlib.sha256(self.wheel.getvalue()).hexdigest()
+        pages = {
+            "/simple/burrow/": ("text/html", f'<a href="/files/{name}#sha256={digest}">{name}</a>'.encode()),
+            f"/files/{name}": ("application/octet-stream", self.wheel.getvalue()),
+            "/blob": ("application/octet-stream", self.BLOB),
+        }
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                kind, body = pages.get(self.path, (None, b""))
+                self.send_response(200 if kind else 404)
+                self.send_header("content-type", kind or "text/plain")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+def check_images_and_disks(daemon, scrape):
+    """What is kept on the disk is what the daemon was given."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        member = tarfile.TarInfo("etc/large")
+        member.size = 1 << 20
+        tar.addfile(member, io.BytesIO(os.urandom(member.size)))
+    subprocess.run([daemon.program, "image", "import", "-", "team/app:1"], env=daemon.env, input=layer.getvalue(),
+                   check=True, capture_output=True)
+    daemon.run("create", "--name", "imaged", "--image", "team/app:1")
+    families = scrape()
+    assert value(families, "warren_images") == 1
+    for kept in ("warren_image_blobs_bytes", "warren_image_layers_bytes"):
+        assert 1 << 20 <= value(families, kept) < 2 << 20, (kept, value(families, kept))
+    home = os.statvfs(daemon.work / "home")
+    assert value(families, "warren_home_size_bytes") == home.f_blocks * home.f_frsize
+    free, now = value(families, "warren_home_free_bytes"), home.f_bavail * home.f_frsize
+    # Others write meanwhile.
+    assert abs(free - now) < max(now // 4, 1 << 30), (free, now)
+    daemon.run("rm", "--force", "imaged")
+
+
+def check_packages(daemon, world, scrape):
+    """Two sandboxes install the same wheel: it is fetched once, kept, and served twice."""
+    size = len(world.wheel.getvalue())
+    for name in ("first", "second"):
+        daemon.run("create", "--name", name)
+        daemon.run("package", "install", name, "pip", "burrow")
+        assert daemon.run("exec", name, "python3", "-c", "import burrow; print(burrow.answer)") == "42\n"
+        daemon.run("rm", "--force", name)
+    families = scrape()
+    # Each asks for the project's page and for the file, and the second gets both from the cache.
+    for what, expected in [("requests", 4), ("cache_misses", 2), ("cache_hits", 2), ("errors", 0), ("mismatches", 0)]:
+        assert value(families, f"warren_package_{what}_total") == expected, (what, expected)
+    fetched, served = (value(families, f"warren_package_{what}_bytes_total") for what in ("fetched", "served"))
+    assert size < fetched < size + 1000 and 2 * size < served < 2 * (size + 1000), (size, fetched, served)
+    assert value(families, "warren_package_cache_files") >= 2
+    assert size < value(families, "warren_package_cache_bytes") < size + 4096
+
+
+def check_network(daemon, world, scrape):
+    """As many bytes are counted as came, and what HTTP and TCP need besides."""
+    url = f"http://host.warren.internal:{world.port}/blob"
+    code = f"import urllib.request; print(len(urllib.request.urlopen({url!r}).read()))"
+    made = subprocess.run([daemon.program, "create", "--name", "online", "--allow", f"host:{world.port}"], env=daemon.env,
+                          capture_output=True, text=True)
+    if made.returncode:
+        assert "network" in made.stderr, made
+        return print("skipped: sandboxes have no network here:", made.stderr.strip())
+    n = len(world.BLOB)
+    assert daemon.run("exec", "online", "python3", "-c", code) == f"{n}\n"
+    counted = lambda direction: value(scrape(), "warren_network_bytes_total", direction=direction)
+    received = until("the traffic is counted", lambda: counted("received"))
+    assert n <= received < n + 2000, received
+    assert 50 < counted("sent") < 2000, counted("sent")
+    daemon.run("rm", "--force", "online")
 
 
 def check_access(daemon, everyone):
@@ -132,6 +235,7 @@ def lost(own, back, path="dashboard"):
 def main(program, place):
     port = free_port()
     config = f'[metrics]\nlisten = "127.0.0.1:{port}"\n'
+    check_values(program, f"{place}/values")
     url = f"http://127.0.0.1:{port}/metrics"
     with Daemon(program, place, config, ["--log", "info"]) as daemon:
         work(daemon)
@@ -143,6 +247,22 @@ def main(program, place):
         names = check_access(daemon, everyone)
         check_bounds(daemon, url, everyone)
         prometheus(place, f"127.0.0.1:{port}", names)
+
+
+def check_values(program, place):
+    """What is counted and measured is what there was. Disks are measured at most once a minute, so each look at them has a
+    daemon of its own."""
+    world, port = World(), free_port()
+    config = (f'[metrics]\nlisten = "127.0.0.1:{port}"\n[pip]\nindex_url = "http://127.0.0.1:{world.port}/simple/"\n')
+    for name, check in [
+        ("disks", lambda daemon, scrape: check_images_and_disks(daemon, scrape)),
+        ("packages", lambda daemon, scrape: check_packages(daemon, world, scrape)),
+        ("network", lambda daemon, scrape: check_network(daemon, world, scrape)),
+    ]:
+        with Daemon(program, f"{place}/{name}", config, ["--log", "info"]) as daemon:
+            check(daemon, lambda: exported(daemon, f"http://127.0.0.1:{port}/metrics")[2])
+    world.server.shutdown()
+    print("metrics: what is counted of disks, images, packages and networks is what there was")
 
 
 def prometheus(place, target, names):

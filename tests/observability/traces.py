@@ -108,6 +108,13 @@ def main(program, place):
         trace = complete(receiver, top, "exec", "start in guest")
         assert chain(trace, "start in guest") == ["start in guest", "exec", top]
 
+        # One request makes a sandbox and begins in it: one trace has both.
+        daemon.run("run", "true")
+        top = "POST /v1/runs"
+        trace = complete(receiver, top, "guest ready", "start in guest")
+        assert chain(trace, "guest ready") == ["guest ready", "make instance", "make", "create", top]
+        assert chain(trace, "start in guest") == ["start in guest", "exec", "create", top]
+
         # A caller's trace goes on here, over REST and over MCP.
         key = daemon.key("--label", "all", "--all-namespaces")
         parent, caller = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -8,6 +8,7 @@ mod code;
 mod daemon;
 mod growth;
 mod mcp;
+mod memory;
 mod network;
 mod peers;
 mod ports;
@@ -50,6 +51,8 @@ enum Suite {
     Code(code::Options),
     /// How times grow with sandboxes, clients and output, and a chart of it
     Growth(growth::Options),
+    /// Memory of the daemon: idle, with many sandboxes, after many calls, and some seconds later
+    Memory(memory::Options),
     /// MCP: from spawn to the first answer, lists, commands, many clients at once
     Mcp(mcp::Options),
     /// Network: streams, connections and denials of a sandbox, beside veth with masquerade, pasta and slirp4netns (root)
@@ -79,6 +82,7 @@ fn main() -> Result<()> {
             Some(Suite::Code(options)) => code::measure(&program, options).await,
             Some(Suite::Growth(options)) => growth::measure(&program, options).await,
             Some(Suite::Mcp(options)) => mcp::measure(&program, options).await,
+            Some(Suite::Memory(options)) => memory::measure(&program, options).await,
             Some(Suite::Network(options)) => match network::measure(&program, options).await? {
                 Some(report) => Ok(report),
                 // Another process measured and printed it.

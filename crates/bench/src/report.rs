@@ -14,6 +14,9 @@ pub(crate) struct Report {
     pub(crate) rootless: bool,
     pub(crate) rows: Vec<Row>,
     pub(crate) facts: Vec<Fact>,
+    /// What could not be measured, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) left_out: Vec<String>,
 }
 
 /// One thing that was measured many times.
@@ -52,6 +55,10 @@ impl Report {
         self.facts.push(Fact { what: what.into(), value, unit });
     }
 
+    pub(crate) fn leave_out(&mut self, what: impl Into<String>) {
+        self.left_out.push(what.into());
+    }
+
     pub(crate) fn as_text(&self) -> String {
         let mut last = "";
         let times = self.rows.iter().map(|row| {
@@ -81,7 +88,8 @@ impl Report {
             "warren {} on Linux {}, {} processors, as {user}",
             self.version, self.kernel, self.processors
         );
-        format!("{head}\n\n{times}\n\n{facts}")
+        let left_out: String = self.left_out.iter().map(|what| format!("\n\nLeft out: {what}")).collect();
+        format!("{head}\n\n{times}\n\n{facts}{left_out}")
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     burst: u32,
     /// Sandboxes alive while creation is measured again
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     alive: u32,
     /// Size of the file that goes in and out, in MiB
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=8192))]
@@ -62,7 +62,8 @@ pub(crate) async fn measure(program: &Path, options: &Options) -> Result<Report>
     let mut report = machine();
     report.fact("daemon, start → ready", millis(start.elapsed()), "ms");
     let pooled = Daemon::start_with_pool(program, &[], POOL).await?;
-    let mut spine = Spine { runs: options.runs as usize, options, daemon: &daemon, pooled: &pooled, report };
+    let runs = options.runs as usize;
+    let mut spine = Spine { runs, options, program, daemon: &daemon, pooled: &pooled, report };
     let measured = spine.measure().await;
     let report = spine.report;
     daemon.stop().await;
@@ -70,17 +71,17 @@ pub(crate) async fn measure(program: &Path, options: &Options) -> Result<Report>
     measured.map(|()| report)
 }
 
-/// Makes a sandbox that runs a command; returns its id, and how long that took.
-async fn create_and_echo(daemon: &Daemon) -> Result<(String, Duration)> {
-    let start = Instant::now();
+/// Makes a sandbox that runs a command.
+async fn create_and_echo(daemon: &Daemon) -> Result<String> {
     let (sandbox, printed) = daemon.run(&["/bin/sh", "-c", "echo ready"]).await?;
     ensure!(printed == "ready\n", "the first command printed {printed:?}");
-    Ok((sandbox, start.elapsed()))
+    Ok(sandbox)
 }
 
 struct Spine<'a> {
     runs: usize,
     options: &'a Options,
+    program: &'a Path,
     daemon: &'a Daemon,
     /// One where places wait.
     pooled: &'a Daemon,
@@ -116,12 +117,11 @@ impl Spine<'_> {
         for run in 0..=self.runs {
             let is_warm_up = run == 0;
             let floor_took = floor.run()?;
-            let (created, removed) = self.create_echo_remove().await?;
+            let (created, removed) = create_echo_remove(self.daemon).await?;
             let two_took = self.in_two_requests().await?;
             // What the others left to do, and the place that this one takes.
             tokio::time::sleep(REFILL).await;
-            let pool_took = create_and_echo(self.pooled).await?;
-            self.pooled.remove(&pool_took.0).await?;
+            let (pool_took, _removed) = create_echo_remove(self.pooled).await?;
             let mut took = Vec::with_capacity(peers.len());
             for peer in &peers {
                 took.push(peer.run()?);
@@ -131,7 +131,7 @@ impl Spine<'_> {
                 ours.push(created);
                 whole.push(removed);
                 in_two.push(two_took);
-                from_pool.push(pool_took.1);
+                from_pool.push(pool_took);
                 for (samples, took) in others.iter_mut().zip(took) {
                     samples.push(took);
                 }
@@ -148,18 +148,6 @@ impl Spine<'_> {
         who.extend(peers.iter().map(|peer| peer.name.to_owned()).zip(others));
         self.report.compare("create → first output", who);
         Ok(())
-    }
-
-    async fn create_and_echo(&self) -> Result<String> {
-        Ok(create_and_echo(self.daemon).await?.0)
-    }
-
-    async fn create_echo_remove(&self) -> Result<(Duration, Duration)> {
-        let start = Instant::now();
-        let sandbox = self.create_and_echo().await?;
-        let created = start.elapsed();
-        self.daemon.remove(&sandbox).await?;
-        Ok((created, start.elapsed()))
     }
 
     async fn in_two_requests(&self) -> Result<Duration> {
@@ -223,7 +211,7 @@ impl Spine<'_> {
         let start = Instant::now();
         let each_one = (0..self.options.burst).map(async |_| {
             let start = Instant::now();
-            let sandbox = self.create_and_echo().await?;
+            let sandbox = create_and_echo(self.daemon).await?;
             anyhow::Ok((sandbox, start.elapsed()))
         });
         let made = future::try_join_all(each_one).await?;
@@ -243,31 +231,50 @@ impl Spine<'_> {
             let mean = own.iter().sum::<u64>() as f64 / own.len() as f64;
             self.report.fact("idle sandbox, its guest's own memory", mean / 1024.0, "KiB");
         }
-        // Other work on the machine may have given back more than the sandboxes took.
-        if let Some(taken) = after.zip(before).and_then(|(after, before)| after.checked_sub(before)) {
-            let each = taken as f64 / ids.len() as f64;
-            self.report.fact("idle sandbox, the kernel's own memory for it", each / 1024.0, "KiB");
-        }
+        self.kernel_memory_of_each(before, after, ids.len());
         self.remove_all(ids).await
     }
 
-    /// Creation again with many sandboxes alive, compared in turns with creation alone.
+    fn kernel_memory_of_each(&mut self, before: Option<u64>, after: Option<u64>, n: usize) {
+        let what = "idle sandbox, the kernel's own memory for it";
+        let Some((before, after)) = before.zip(after) else {
+            return self
+                .report
+                .leave_out(format!("{what}: /proc/meminfo does not say what the kernel uses."));
+        };
+        match after.checked_sub(before) {
+            Some(taken) => self.report.fact(what, taken as f64 / n as f64 / 1024.0, "KiB"),
+            None => self.report.leave_out(format!(
+                "{what}: while {n} sandboxes were made, the kernel as a whole gave back {} KiB. Other work on the machine \
+                 ended meanwhile; measure again when it is quiet.",
+                (before - after) / 1024
+            )),
+        }
+    }
+
+    /// Creation with many sandboxes alive, in turns with creation by another daemon that has none.
     async fn crowded(&mut self) -> Result<()> {
-        let alone = self.create_again().await?;
         let ids = self.create_many(self.options.alive as usize).await?;
-        let crowded = self.create_again().await?;
+        let lone = Daemon::start(self.program, &[]).await?;
+        let measured = self.in_turns(&lone).await;
+        lone.stop().await;
         let names = ["alone".to_owned(), format!("{} alive", self.options.alive)];
-        self.report
-            .compare("create → first output, by company", names.into_iter().zip([alone, crowded]).collect());
+        self.report.compare("create → first output, by company", names.into_iter().zip(measured?).collect());
         self.remove_all(ids).await
     }
 
-    async fn create_again(&self) -> Result<Samples> {
-        let mut samples = Samples::default();
-        for _ in 0..self.runs {
-            samples.push(self.create_echo_remove().await?.0);
+    async fn in_turns(&self, lone: &Daemon) -> Result<[Samples; 2]> {
+        let (mut alone, mut crowded) = (Samples::default(), Samples::default());
+        for run in 0..=self.runs {
+            let (without, _removed) = create_echo_remove(lone).await?;
+            let (among, _removed) = create_echo_remove(self.daemon).await?;
+            if run > 0 {
+                alone.push(without);
+                crowded.push(among);
+            }
+            progress("create → first output, by company", run, self.runs);
         }
-        Ok(samples)
+        Ok([alone, crowded])
     }
 
     async fn create_many(&self, n: usize) -> Result<Vec<String>> {
@@ -286,6 +293,14 @@ impl Spine<'_> {
             .try_collect()
             .await
     }
+}
+
+async fn create_echo_remove(daemon: &Daemon) -> Result<(Duration, Duration)> {
+    let start = Instant::now();
+    let sandbox = create_and_echo(daemon).await?;
+    let created = start.elapsed();
+    daemon.remove(&sandbox).await?;
+    Ok((created, start.elapsed()))
 }
 
 fn kernel_memory() -> Option<u64> {

@@ -131,7 +131,7 @@ pub use crate::{
     },
     text::TextDecoder,
     turns::Turns,
-    view::{CellView, ExecView, SandboxFilter, SandboxView, limits_not_held, weaknesses},
+    view::{CellView, ExecView, SandboxFilter, SandboxView, not_held_as_asked, weaknesses},
     volumes::{VolumeLimits, VolumeRef, VolumeView},
 };
 

@@ -101,7 +101,8 @@ impl ExecTask {
                 self.take_shell().await;
             }
             let starting = async {
-                let answer = self.start_inside(code.clone()).await;
+                let in_guest = tracing::info_span!(target: "trace", "start in guest");
+                let answer = self.start_inside(code.clone()).instrument(in_guest).await;
                 self.started(answer).await
             };
             let started = starting.instrument(span).await;

@@ -215,7 +215,8 @@ impl Shared {
         let last_active_at = self.activity.last_at().max(record.last_active_at);
         let is_idle = record.state.is_live() && n_running_execs == 0 && self.activity.n_in_flight() == 0;
         let ports = self.port_views();
-        let of_walls = record.isolation.as_ref().map(weaknesses).unwrap_or_default();
+        let weak = |isolation| weaknesses(isolation, &record.spec.limits);
+        let of_walls = record.isolation.as_ref().map(weak).unwrap_or_default();
         let warnings = record.plan.all_warnings().cloned().chain(of_walls).collect();
         SandboxView {
             id: record.id,

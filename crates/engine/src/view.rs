@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use sandbox::{
-    ContextName, ExecId, ExecOutcome, ExecState, Isolation, KeyId, Label, Language, Lifetime, LimitKind,
-    Namespace, PortView, RequestId, SandboxId, SandboxName, SandboxPlan, SandboxSpec, SandboxState,
-    TerminalSize,
+    ContextName, Enforcement, ExecId, ExecOutcome, ExecState, Isolation, KeyId, Label, Language, Lifetime,
+    LimitKind, LimitStatement, Limits, Namespace, PortView, RequestId, SandboxId, SandboxName, SandboxPlan,
+    SandboxSpec, SandboxState, TerminalSize,
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,14 +52,52 @@ pub struct SandboxView {
     pub warnings: Vec<String>,
 }
 
-/// Sentences about the sandbox's isolation for its owner.
-pub fn weaknesses(isolation: &Isolation) -> Vec<String> {
-    isolation.warnings.iter().cloned().chain(limits_not_held(isolation, |_| true)).collect()
+/// Sentences about the sandbox's isolation for its owner, who asked for these limits. Each limit is in one of them.
+pub fn weaknesses(isolation: &Isolation, asked: &Limits) -> Vec<String> {
+    let of_limits = [defaults_not_held(isolation, asked), not_held_as_asked(isolation, asked)];
+    isolation.warnings.iter().cloned().chain(of_limits.into_iter().flatten()).collect()
 }
 
-/// One sentence about the limits that nothing enforces, of those that are asked about.
-pub fn limits_not_held(isolation: &Isolation, is_asked: impl Fn(LimitKind) -> bool) -> Option<String> {
-    let not_held: Vec<_> = isolation.not_held().filter(|statement| is_asked(statement.limit)).collect();
+/// One sentence about the limits that were asked for and that nothing enforces, or something weaker than the limit.
+pub fn not_held_as_asked(isolation: &Isolation, asked: &Limits) -> Option<String> {
+    let statements = isolation.limits.iter().filter(|statement| is_asked(asked, statement.limit));
+    let said: Vec<_> = statements.filter_map(said_of_asked).collect();
+    (!said.is_empty())
+        .then(|| format!("Limits are not held here as they were asked for: {}.", said.join("; ")))
+}
+
+fn said_of_asked(statement: &LimitStatement) -> Option<String> {
+    let limit = limit_name(statement.limit);
+    let note = statement.note.as_deref().map(|note| note.trim_end_matches('.'));
+    match statement.enforcement {
+        Enforcement::NotHeld => Some(match note {
+            Some(note) => format!("{limit} (not held: {note})"),
+            None => format!("{limit} (not held)"),
+        }),
+        _ if is_weaker(statement) => Some(format!("{limit} ({})", note.unwrap_or("held more weakly"))),
+        _ => None,
+    }
+}
+
+/// Whether something holds it, but not what the limit says.
+fn is_weaker(statement: &LimitStatement) -> bool {
+    match statement.enforcement {
+        // For each process, not for the whole sandbox.
+        Enforcement::Rlimit => statement.limit != LimitKind::OpenFiles,
+        Enforcement::Affinity => !statement.value.is_multiple_of(1000),
+        Enforcement::CgroupV1
+        | Enforcement::CgroupV2
+        | Enforcement::UserNamespace
+        | Enforcement::FileSystem
+        | Enforcement::Accounting
+        | Enforcement::NotHeld => false,
+    }
+}
+
+/// One sentence about the limits that nothing enforces, of those that nobody asked for.
+fn defaults_not_held(isolation: &Isolation, asked: &Limits) -> Option<String> {
+    let not_held: Vec<_> =
+        isolation.not_held().filter(|statement| !is_asked(asked, statement.limit)).collect();
     let names: Vec<_> = not_held.iter().map(|statement| limit_name(statement.limit)).collect();
     let (last, others) = names.split_last()?;
     let limits = match others {
@@ -76,6 +114,19 @@ pub fn limits_not_held(isolation: &Isolation, is_asked: impl Fn(LimitKind) -> bo
     }
     let why = if notes.is_empty() { String::new() } else { format!(": {}", notes.join("; ")) };
     Some(format!("{limits} not held{why}."))
+}
+
+fn is_asked(limits: &Limits, kind: LimitKind) -> bool {
+    match kind {
+        LimitKind::Memory => limits.memory.is_some(),
+        LimitKind::Swap => limits.swap.is_some(),
+        LimitKind::Cpus => limits.cpus.is_some(),
+        LimitKind::Pids => limits.pids.is_some(),
+        LimitKind::OpenFiles => limits.open_files.is_some(),
+        LimitKind::Disk => limits.disk.is_some(),
+        LimitKind::Tmp => limits.tmp.is_some(),
+        LimitKind::Shm => limits.shm.is_some(),
+    }
 }
 
 fn limit_name(limit: LimitKind) -> &'static str {
@@ -168,19 +219,12 @@ impl SandboxFilter {
 
 #[cfg(test)]
 mod tests {
-    use sandbox::{BackendKind, Enforcement, LimitStatement};
+    use sandbox::{BackendKind, CpuCount};
 
     use super::*;
 
-    #[test]
-    fn limits_that_nothing_holds_are_warned_of() {
-        let statement = |limit, enforcement, note: Option<&str>| LimitStatement {
-            limit,
-            value: 512,
-            enforcement,
-            note: note.map(ToOwned::to_owned),
-        };
-        let isolation = Isolation {
+    fn isolation(limits: Vec<LimitStatement>) -> Isolation {
+        Isolation {
             backend: BackendKind::Namespace,
             walls: sandbox::Walls::SharedKernel,
             rootless: true,
@@ -191,13 +235,64 @@ mod tests {
             seccomp: None,
             network: sandbox::NetworkHold::Loopback,
             cgroups: "none".into(),
-            limits: vec![
-                statement(LimitKind::Pids, Enforcement::NotHeld, Some("no cgroup was delegated")),
-                statement(LimitKind::OpenFiles, Enforcement::Rlimit, None),
-            ],
+            limits,
             warnings: vec!["Something to know.".into()],
-        };
+        }
+    }
+
+    fn statement(
+        limit: LimitKind,
+        value: u64,
+        enforcement: Enforcement,
+        note: Option<&str>,
+    ) -> LimitStatement {
+        LimitStatement { limit, value, enforcement, note: note.map(ToOwned::to_owned) }
+    }
+
+    #[test]
+    fn limits_that_nothing_holds_are_warned_of() {
+        let isolation = isolation(vec![
+            statement(LimitKind::Pids, 512, Enforcement::NotHeld, Some("no cgroup was delegated.")),
+            // Nobody asked for half a processor, so nobody misses it.
+            statement(LimitKind::Cpus, 500, Enforcement::Affinity, Some("Held as 1 whole processors.")),
+            statement(LimitKind::OpenFiles, 512, Enforcement::Rlimit, None),
+        ]);
         let expected = ["Something to know.", "The pids limit is not held: no cgroup was delegated."];
-        assert_eq!(weaknesses(&isolation), expected);
+        assert_eq!(weaknesses(&isolation, &Limits::default()), expected);
+    }
+
+    #[test]
+    fn limits_that_were_asked_for_and_are_held_more_weakly_are_said_once_and_with_those_that_nothing_holds() {
+        let isolation = isolation(vec![
+            statement(LimitKind::Memory, 9, Enforcement::Rlimit, Some("Held for each process.")),
+            statement(LimitKind::Swap, 0, Enforcement::NotHeld, Some("No cgroup.")),
+            statement(LimitKind::Cpus, 500, Enforcement::Affinity, Some("Held as 1 whole processors.")),
+            statement(LimitKind::Pids, 64, Enforcement::NotHeld, Some("No cgroup.")),
+            statement(LimitKind::OpenFiles, 512, Enforcement::Rlimit, Some("Shared.")),
+            statement(LimitKind::Disk, 512, Enforcement::Accounting, Some("Looked at every second.")),
+        ]);
+        let asked = Limits {
+            memory: Some(sandbox::ByteSize(9)),
+            cpus: Some(CpuCount { millis: 500 }),
+            pids: Some(64),
+            open_files: Some(512),
+            disk: Some(sandbox::ByteSize(512)),
+            ..Limits::default()
+        };
+        let expected = [
+            "Something to know.",
+            "The swap limit is not held: No cgroup.",
+            "Limits are not held here as they were asked for: memory (Held for each process); \
+             cpus (Held as 1 whole processors); pids (not held: No cgroup).",
+        ];
+        assert_eq!(weaknesses(&isolation, &asked), expected);
+    }
+
+    #[test]
+    fn whole_processors_by_affinity_are_what_was_asked_for() {
+        let isolation =
+            isolation(vec![statement(LimitKind::Cpus, 2000, Enforcement::Affinity, Some("Two."))]);
+        let asked = Limits { cpus: Some(CpuCount::whole(2)), ..Limits::default() };
+        assert_eq!(not_held_as_asked(&isolation, &asked), None);
     }
 }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Listens on TCP, without keys and without a rate limit.
-const ARGUMENTS: [&str; 5] = ["--dev", "--listen", "127.0.0.1:0", "--rate-limit", "1000000"];
+pub(crate) const ARGUMENTS: [&str; 5] = ["--dev", "--listen", "127.0.0.1:0", "--rate-limit", "1000000"];
 /// Surfaces of other systems, each at `/mcp/<name>`.
 const SURFACES: [&str; 5] =
     ["microsandbox", "microsandbox-mcp", "microsandbox-mcp-0.6", "mcp-sandbox", "opensandbox"];
@@ -254,16 +254,24 @@ impl Mcp<'_> {
     async fn round(&self, sandboxes: &[String]) -> Result<Samples> {
         let n_each = (self.options.calls / self.options.clients).max(1) as usize;
         let clients = (0..self.options.clients as usize).zip(sandboxes.iter().cycle());
-        let clients = clients.map(|(_, sandbox)| one_of_many(self.address, sandbox, n_each));
+        let clients =
+            clients.map(|(_, sandbox)| client_of_crowd(self.address, vec![sandbox.clone()], n_each));
         Ok(Samples::from(future::try_join_all(clients).await?.concat()))
     }
 }
 
-/// One client of a crowd: its own connection and session, its calls one after another, the session ended at the end.
-async fn one_of_many(address: SocketAddr, sandbox: &str, n_calls: usize) -> Result<Vec<Duration>> {
+/// One client of a crowd: its own connection and session, its calls one after another, in one of its sandboxes after the
+/// other, the session ended at the end.
+pub(crate) async fn client_of_crowd(
+    address: SocketAddr,
+    sandboxes: Vec<String>,
+    n_calls: usize,
+) -> Result<Vec<Duration>> {
     let mut caller = Caller::connect(address, Dialect::Session).await?;
     let mut times = Vec::with_capacity(n_calls);
-    for number in 0..n_calls {
+    // Each sandbox gets commands and other calls, in rounds.
+    let rounds = sandboxes.iter().cycle().flat_map(|sandbox| std::iter::repeat_n(sandbox, CALLS_PER_COMMAND));
+    for (number, sandbox) in (0..n_calls).zip(rounds) {
         let call = match number % CALLS_PER_COMMAND {
             0 => json!({ "name": "sandbox_exec", "arguments": { "name": sandbox, "command": "/bin/true" } }),
             1..5 => json!({ "name": "sandbox_list", "arguments": {} }),

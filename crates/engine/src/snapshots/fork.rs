@@ -44,6 +44,8 @@ pub struct ForkSpec {
     /// In place of the source's.
     pub limits: Option<Limits>,
     pub lifetime: Option<Lifetime>,
+    /// An agent asks: without a limit of time they get [`EngineConfig::agent_idle`](crate::EngineConfig).
+    pub by_agent: bool,
 }
 
 impl Engine {
@@ -128,7 +130,8 @@ impl Forks {
                 return None;
             }
             let (spec, secrets) = (self.spec_of(name, &snapshot), self.secrets.clone());
-            let request = CreateRequest { spec, secrets, ..CreateRequest::default() };
+            let by_agent = self.spec.by_agent;
+            let request = CreateRequest { spec, secrets, by_agent, ..CreateRequest::default() };
             let made = self.engine.create_sandbox(&self.who, request).await;
             is_over.fetch_or(made.is_err(), Relaxed);
             Some(made)

@@ -10,7 +10,7 @@ use sandbox::{
 use store::SandboxRecord;
 
 use super::SnapshotRef;
-use crate::{Engine, Principal, SandboxRef, SandboxView, mounts};
+use crate::{CreateRequest, Engine, Principal, SandboxRef, SandboxView, mounts};
 
 /// The properties of a restored sandbox that the snapshot does not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +27,9 @@ pub struct RestoreSpec {
     /// If a sandbox has the name, it is replaced. It keeps its own settings and mounts where this spec says nothing,
     /// and gets the snapshot's files.
     pub replace: bool,
+    /// An agent asks: a new sandbox without a limit of time gets [`EngineConfig::agent_idle`](crate::EngineConfig). One
+    /// that is replaced keeps the time that it has.
+    pub by_agent: bool,
 }
 
 impl Engine {
@@ -53,14 +56,14 @@ impl Engine {
                     .with_hint("Give its name, or omit replace to create a new sandbox."));
             }
             (_, false) => {
-                let new = new_spec(spec, namespace, rootfs, &snapshot.manifest.source);
+                let new = new_request(spec, namespace, rootfs, &snapshot.manifest.source);
                 return self.create_sandbox(who, new).await;
             }
         };
         let new = match self.core().find_to_change(who, &earlier).await {
-            Ok(found) => changed_spec(found.status.borrow().record.clone(), spec, rootfs),
+            Ok(found) => changed_spec(found.status.borrow().record.clone(), spec, rootfs).into(),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                new_spec(spec, namespace, rootfs, &snapshot.manifest.source)
+                new_request(spec, namespace, rootfs, &snapshot.manifest.source)
             }
             Err(error) => return Err(error),
         };
@@ -68,13 +71,14 @@ impl Engine {
     }
 }
 
-fn new_spec(
+fn new_request(
     spec: RestoreSpec,
     namespace: Namespace,
     rootfs: RootfsSpec,
     source: &SnapshotSource,
-) -> SandboxSpec {
-    SandboxSpec {
+) -> CreateRequest {
+    let by_agent = spec.by_agent;
+    let spec = SandboxSpec {
         name: spec.name,
         namespace,
         rootfs: Some(rootfs),
@@ -86,7 +90,8 @@ fn new_spec(
         mounts: spec.mounts,
         lifetime: spec.lifetime,
         ..SandboxSpec::default()
-    }
+    };
+    CreateRequest { spec, by_agent, ..CreateRequest::default() }
 }
 
 /// The network of a snapshot's source, if it reaches no more than a sandbox does that asks for nothing. An archive may

@@ -195,6 +195,7 @@ async fn restore(
         lifetime: asked.lifetime,
         limits: asked.limits,
         replace: asked.replace,
+        by_agent: false,
     };
     let view = rest.engine.restore_snapshot(&ask.who, &ask.which, spec).await?;
     Ok((StatusCode::CREATED, Json(view.into())))
@@ -217,6 +218,7 @@ async fn fork(
         labels: asked.labels,
         limits: asked.limits,
         lifetime: asked.lifetime,
+        by_agent: false,
     };
     let made = rest.engine.fork_sandbox(&ask.who, &ask.which, spec).await?;
     Ok((StatusCode::CREATED, Json(v1::ForkList { forks: made.into_iter().map(Into::into).collect() })))

@@ -90,10 +90,16 @@ impl Server {
     }
 
     pub(crate) async fn with(settings: Settings) -> Self {
+        Self::configured(settings, |_| {}).await
+    }
+
+    pub(crate) async fn configured(settings: Settings, change: impl FnOnce(&mut EngineConfig)) -> Self {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let backend = TestBackend::new();
-        let engine = Engine::open(EngineConfig::new(home.path()), store, backend.for_engine()).await.unwrap();
+        let mut config = EngineConfig::new(home.path());
+        change(&mut config);
+        let engine = Engine::open(config, store, backend.for_engine()).await.unwrap();
         let (stop, activity) = (CancellationToken::new(), Activity::default());
         let mcp = Mcp::new(engine.clone(), settings);
         let routes = mcp::router(&mcp, NATIVE, ALL, &stop, &activity)

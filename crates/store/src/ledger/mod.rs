@@ -92,9 +92,7 @@ impl Ledger {
 
     /// Tells that this exec is done, so that it may be trimmed first once its writer is dropped.
     pub fn finish(&self, exec: &ExecId) {
-        if let Some(exec) = self.shared.lock().execs.get_mut(exec) {
-            exec.is_finished = true;
-        }
+        self.shared.lock().finish(exec);
     }
 
     /// Holds the sandbox to its cap: the oldest finished execs go whole, then the oldest segments of running ones.
@@ -111,6 +109,7 @@ impl Ledger {
         if state.execs.get(exec).is_some_and(|exec| exec.published.is_some()) {
             return Err(LedgerError::Busy { exec: exec.clone() });
         }
+        state.recall(&self.shared.directory, exec)?;
         let directory = self.shared.exec_directory(exec);
         match fs::remove_dir_all(&directory) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -124,7 +123,7 @@ impl Ledger {
 
     /// Every exec that has a ledger, in no order.
     pub fn execs(&self) -> Result<Vec<ExecId>, LedgerError> {
-        Ok(self.shared.lock().execs.keys().cloned().collect())
+        self.shared.listed()
     }
 
     /// Tells the exec's last number as it grows; `None` when no writer is open.
@@ -141,5 +140,83 @@ impl Ledger {
     /// Bytes on disk, as accounted.
     pub fn total_bytes(&self) -> u64 {
         self.shared.lock().total_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An exec that has printed one line and ended.
+    fn run(ledger: &Ledger, n: u16) -> ExecId {
+        let mut seed = [0; 8];
+        seed[..2].copy_from_slice(&n.to_be_bytes());
+        let exec = ExecId::from_random(seed);
+        let mut writer = ledger.writer(&exec).unwrap();
+        writer.append(n.into(), EntryKind::Stdout, 1, b"a line of output").unwrap();
+        writer.append(n.into(), EntryKind::Exited, 2, b"{}").unwrap();
+        drop(writer);
+        ledger.finish(&exec);
+        exec
+    }
+
+    fn printed(ledger: &Ledger, exec: &ExecId) -> Vec<Vec<u8>> {
+        let mut reader = ledger.reader(exec, 1).unwrap();
+        let mut printed = Vec::new();
+        while let Some(item) = reader.next().unwrap() {
+            if let Item::Entry(entry) = item {
+                printed.push(entry.data.to_vec());
+            }
+        }
+        printed
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_execs_and_those_that_left_it_are_as_they_were() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |limits| Ledger::open(directory.path().join("logs"), limits).unwrap();
+        let ledger = open(LedgerLimits::default());
+        let (running, first) = (ExecId::from_random([9; 8]), run(&ledger, 0));
+        let bytes = ledger.total_bytes();
+        let mut writer = ledger.writer(&running).unwrap();
+        let empty = ledger.total_bytes() - bytes;
+        for n in 1..200 {
+            run(&ledger, n);
+            assert!(ledger.shared.lock().execs.len() <= 9, "{n}");
+        }
+        assert_eq!(ledger.total_bytes(), 200 * bytes + empty);
+        // The one that runs is not among those that left.
+        assert_eq!(writer.append(0, EntryKind::Stdout, 1, b"here").unwrap(), 1);
+        assert!(ledger.subscribe(&running).is_some());
+        drop(writer);
+
+        // The first one left memory long ago.
+        assert_eq!(ledger.last_number(&first).unwrap(), 2);
+        assert_eq!(printed(&ledger, &first), [&b"a line of output"[..], b"{}"]);
+        assert_eq!(ledger.execs().unwrap().len(), 201);
+        let before = ledger.total_bytes();
+        drop(ledger.writer(&first).unwrap());
+        assert_eq!(ledger.total_bytes(), before, "opening it again counts nothing twice");
+        ledger.remove(&first).unwrap();
+        assert_eq!(ledger.total_bytes(), before - bytes);
+        assert_eq!(ledger.last_number(&first).unwrap(), 0);
+
+        // The next daemon counts the same, and the cap drops the oldest first, wherever they are known.
+        let limits = LedgerLimits { per_sandbox_bytes: 100 * bytes, ..LedgerLimits::default() };
+        let ledger = open(limits);
+        assert_eq!(ledger.total_bytes(), before - bytes);
+        assert!(ledger.shared.lock().execs.len() <= 9);
+        let mut gone: Vec<_> = ledger.trim().unwrap().into_iter().map(|trimmed| trimmed.exec).collect();
+        gone.sort();
+        let oldest: Vec<_> = (1..=100)
+            .map(|n: u16| {
+                let mut seed = [0; 8];
+                seed[..2].copy_from_slice(&n.to_be_bytes());
+                ExecId::from_random(seed)
+            })
+            .collect();
+        assert_eq!(gone.len(), oldest.len());
+        assert!(oldest.iter().all(|exec| gone.contains(exec)));
+        assert!(ledger.shared.lock().execs.len() <= 9);
     }
 }

@@ -74,7 +74,7 @@ impl LedgerReader {
         if self.wanted > last {
             return Ok(());
         }
-        if self.surroundings(0).published.is_some() {
+        if self.surroundings(0)?.published.is_some() {
             // Whoever writes it now may have more to tell.
             self.must_reach = last;
             return Ok(());
@@ -98,7 +98,7 @@ impl LedgerReader {
             return Ok(self.deliver(entry));
         }
         // What follows was true at some moment after we looked at the file, so the file is looked at once more.
-        let around = self.surroundings(first);
+        let around = self.surroundings(first)?;
         self.look_again(&around)
     }
 
@@ -136,29 +136,33 @@ impl LedgerReader {
         }
     }
 
-    fn surroundings(&self, first: u64) -> Surroundings {
+    fn surroundings(&self, first: u64) -> Result<Surroundings, LedgerError> {
         let state = self.shared.lock();
-        let Some(exec) = state.execs.get(&self.exec) else {
-            return Surroundings { next: None, published: None, was_trimmed: true };
+        let Some(exec) = state.find(&self.shared.directory, &self.exec)? else {
+            return Ok(Surroundings { next: None, published: None, was_trimmed: true });
         };
-        Surroundings {
+        Ok(Surroundings {
             next: exec.segments.iter().map(|segment| segment.first).find(|next| *next > first),
             published: exec.published.as_ref().map(|published| *published.borrow()),
             was_trimmed: exec.segments.front().is_some_and(|oldest| oldest.first > first),
-        }
+        })
     }
 
     /// Goes to the segment after the one that begins with `after`, or to the one that holds the wanted entry.
     fn enter(&mut self, after: Option<u64>) -> Result<Turn, LedgerError> {
         // Held until the file is open, so that no trim comes in between.
         let state = self.shared.lock();
-        let Some(exec) = state.execs.get(&self.exec) else { return Ok(Turn::Wait) };
-        let segments = &exec.segments;
-        let found = match after {
-            Some(after) => segments.iter().find(|segment| segment.first > after),
-            None => segments.iter().rev().find(|segment| segment.first <= self.wanted).or(segments.front()),
-        };
-        let Some(segment) = found.copied() else { return Ok(Turn::Wait) };
+        let found = state.find(&self.shared.directory, &self.exec)?.and_then(|exec| {
+            let segments = &exec.segments;
+            let found = match after {
+                Some(after) => segments.iter().find(|segment| segment.first > after),
+                None => {
+                    segments.iter().rev().find(|segment| segment.first <= self.wanted).or(segments.front())
+                }
+            };
+            found.copied()
+        });
+        let Some(segment) = found else { return Ok(Turn::Wait) };
         let path = segment::path(&self.shared.exec_directory(&self.exec), segment.first);
         self.scanner = match Scanner::open(path, segment.first) {
             Ok(scanner) => Some(scanner),
@@ -193,7 +197,7 @@ impl LedgerReader {
             let next = scanner.expected;
             return Ok(self.jump_to(next));
         }
-        if self.surroundings(first).next.is_some() {
+        if self.surroundings(first)?.next.is_some() {
             return self.enter(Some(first));
         }
         self.is_past_damage = true;

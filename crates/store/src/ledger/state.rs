@@ -1,6 +1,7 @@
 //! What the clones of one ledger share: which segments there are, how large they are, and what goes first.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, VecDeque},
     fs, io,
     path::{Path, PathBuf},
@@ -22,6 +23,9 @@ use super::{
 const MAX_OPEN_SCAN_BYTES: u64 = 64 * 1024;
 /// However many execs run, a segment may grow to this before the next one.
 const MIN_SEGMENT_BYTES: u64 = 64 * 1024;
+/// Finished execs that are kept in memory: those that are asked about most, just after their end. Of the others only the
+/// sum of their bytes is kept, so a sandbox that ran thousands costs no more memory than one that ran a few.
+const MAX_FINISHED_IN_MEMORY: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -32,14 +36,17 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// All that have not finished, and some that have.
     pub(super) execs: HashMap<ExecId, Exec>,
+    /// There are finished ones on disk that are not in `execs`. Their bytes are in the sum.
+    has_more_on_disk: bool,
     total_bytes: u64,
     n_writers: u64,
     /// Trimmed by appends, not yet told; at most one for each exec.
     untold: HashMap<ExecId, Trimmed>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Exec {
     /// In order, never empty on disk: what was trimmed as a whole leaves an empty file named for the next number.
     pub(super) segments: VecDeque<Segment>,
@@ -74,7 +81,11 @@ impl Exec {
     }
 
     fn may_go_whole(&self) -> bool {
-        self.is_finished && self.published.is_none() && self.bytes() > 0
+        self.is_over() && self.bytes() > 0
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_finished && self.published.is_none()
     }
 }
 
@@ -82,12 +93,11 @@ impl Shared {
     /// Measures what is in `directory`. What does not look like ours is left alone.
     pub(super) fn measure(directory: PathBuf, limits: LedgerLimits) -> Result<Self, LedgerError> {
         let mut state = State::default();
-        for entry in list(&directory)? {
-            let name = entry.file_name();
-            let Some(id) = name.to_str().and_then(|name| name.parse::<ExecId>().ok()) else { continue };
-            let exec = measure_exec(&directory.join(&name))?;
+        for id in exec_ids(&directory)? {
+            let exec = measure_exec(&directory.join(id.as_str()))?;
             state.total_bytes += exec.bytes();
             state.execs.insert(id, exec);
+            state.drop_finished();
         }
         Ok(Self { directory, limits, state: Mutex::new(state) })
     }
@@ -100,6 +110,16 @@ impl Shared {
     pub(super) fn exec_directory(&self, exec: &ExecId) -> PathBuf {
         self.directory.join(exec.as_str())
     }
+
+    /// Every exec that has a ledger, in no order.
+    pub(super) fn listed(&self) -> Result<Vec<ExecId>, LedgerError> {
+        exec_ids(&self.directory)
+    }
+}
+
+fn exec_ids(directory: &Path) -> Result<Vec<ExecId>, LedgerError> {
+    let names = list(directory)?.into_iter().map(|entry| entry.file_name());
+    Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
 }
 
 fn list(directory: &Path) -> Result<Vec<fs::DirEntry>, LedgerError> {
@@ -155,6 +175,70 @@ impl State {
         self.execs.entry(exec.clone()).or_default().segments.push_back(segment);
     }
 
+    /// An exec from memory, or measured again. `None` if it has no ledger.
+    pub(super) fn find(&self, directory: &Path, id: &ExecId) -> Result<Option<Cow<'_, Exec>>, LedgerError> {
+        if let Some(exec) = self.execs.get(id) {
+            return Ok(Some(Cow::Borrowed(exec)));
+        }
+        Ok(self.measure_finished(directory, id)?.map(Cow::Owned))
+    }
+
+    /// Has an exec in memory from now on, if it has a ledger.
+    pub(super) fn recall(&mut self, directory: &Path, id: &ExecId) -> Result<(), LedgerError> {
+        if !self.execs.contains_key(id)
+            && let Some(exec) = self.measure_finished(directory, id)?
+        {
+            self.execs.insert(id.clone(), exec);
+        }
+        Ok(())
+    }
+
+    /// An exec that is not in memory: it has finished.
+    fn measure_finished(&self, directory: &Path, id: &ExecId) -> Result<Option<Exec>, LedgerError> {
+        let directory = directory.join(id.as_str());
+        if !self.has_more_on_disk || !directory.is_dir() {
+            return Ok(None);
+        }
+        Ok(Some(Exec { is_finished: true, ..measure_exec(&directory)? }))
+    }
+
+    fn recall_all(&mut self, directory: &Path) -> Result<(), LedgerError> {
+        if !self.has_more_on_disk {
+            return Ok(());
+        }
+        for id in exec_ids(directory)? {
+            self.recall(directory, &id)?;
+        }
+        self.has_more_on_disk = false;
+        Ok(())
+    }
+
+    /// Nothing more comes to this exec.
+    pub(super) fn finish(&mut self, id: &ExecId) {
+        if let Some(exec) = self.execs.get_mut(id) {
+            exec.is_finished = true;
+        }
+        self.drop_finished();
+    }
+
+    /// Leaves the oldest finished execs to the disk when there are twice as many as are kept.
+    fn drop_finished(&mut self) {
+        let finished = self.execs.iter().filter(|(_, exec)| exec.is_over());
+        // Of one that was trimmed nobody reads, and it has no time.
+        let mut by_age: Vec<_> =
+            finished.map(|(id, exec)| (exec.bytes() > 0, exec.at_ms(), id.clone())).collect();
+        if by_age.len() <= 2 * MAX_FINISHED_IN_MEMORY {
+            return;
+        }
+        by_age.sort_unstable();
+        by_age.truncate(by_age.len() - MAX_FINISHED_IN_MEMORY);
+        for (_, _, id) in by_age {
+            self.execs.remove(&id);
+        }
+        self.execs.shrink_to(4 * MAX_FINISHED_IN_MEMORY);
+        self.has_more_on_disk = true;
+    }
+
     /// Replaces what is known of an exec, keeping the sum right.
     pub(super) fn replace(&mut self, id: &ExecId, exec: Exec) {
         self.forget(id);
@@ -182,14 +266,20 @@ impl State {
 
     /// Known while the daemon that wrote it lives; read from the last segment once after that.
     pub(super) fn last_number(&mut self, directory: &Path, id: &ExecId) -> Result<u64, LedgerError> {
-        let Some(exec) = self.execs.get_mut(id) else { return Ok(0) };
-        let number = match (exec.last_number, exec.segments.back()) {
+        let Some((known, last)) =
+            self.find(directory, id)?.map(|exec| (exec.last_number, exec.segments.back().copied()))
+        else {
+            return Ok(0);
+        };
+        let number = match (known, last) {
             (Some(number), _) => number,
             (None, Some(last)) if last.bytes == 0 => last.first - 1,
-            (None, Some(last)) => last_number(&directory.join(id.as_str()), *last)?,
+            (None, Some(last)) => last_number(&directory.join(id.as_str()), last)?,
             (None, None) => 0,
         };
-        exec.last_number = Some(number);
+        if let Some(exec) = self.execs.get_mut(id) {
+            exec.last_number = Some(number);
+        }
         Ok(number)
     }
 
@@ -202,6 +292,7 @@ impl State {
         if let Some(exec) = self.execs.get_mut(exec) {
             exec.published = None;
         }
+        self.drop_finished();
     }
 
     /// Where a writer begins a new segment. The last segment of a running exec is never trimmed, so with many of them
@@ -221,6 +312,16 @@ impl State {
 
     /// Removes the oldest until at most `target` bytes are left, or nothing more may go.
     pub(super) fn trim(&mut self, directory: &Path, target: u64) -> Result<(), LedgerError> {
+        if self.total_bytes <= target {
+            return Ok(());
+        }
+        self.recall_all(directory)?;
+        let trimmed = self.trim_known(directory, target);
+        self.drop_finished();
+        trimmed
+    }
+
+    fn trim_known(&mut self, directory: &Path, target: u64) -> Result<(), LedgerError> {
         while self.total_bytes > target {
             let finished = self.execs.iter().filter(|(_, exec)| exec.may_go_whole());
             if let Some((id, _)) = finished.min_by_key(|(id, exec)| (exec.at_ms(), *id)) {

@@ -53,6 +53,8 @@ impl LedgerWriter {
         let (tail, mut measured) = if make_directory(&directory)? {
             (Tail::first(&directory)?, Exec::with_first_segment())
         } else {
+            // Its bytes are in the sum, as they were before a torn tail is cut.
+            state.recall(&shared.directory, exec)?;
             let tail = Tail::resume(&directory)?;
             // Measured again, since resuming may have cut a tail or made the first segment.
             (tail, measure_exec(&directory)?)

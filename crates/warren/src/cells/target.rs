@@ -4,7 +4,13 @@ use std::{io::IsTerminal as _, time::Duration};
 
 use sandbox::OnExpiry;
 
-use crate::{arguments::SandboxArgs, client::Client, commands::Context, error::CommandResult, output};
+use crate::{
+    arguments::SandboxArgs,
+    client::Client,
+    commands::{Context, warnings},
+    error::CommandResult,
+    output,
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CodeSandboxArgs {
@@ -40,11 +46,9 @@ impl CodeSandboxArgs {
             spec.lifetime.on_expiry = OnExpiry::Remove;
         }
         let made = client.create(&spec).await?;
-        if std::io::stderr().is_terminal() {
-            made.warnings.iter().for_each(|warning| output::warn(warning));
-            if !is_temporary {
-                output::note(&format!("using sandbox {}", made.name));
-            }
+        warnings::tell_beside_output(&made, &spec.limits);
+        if std::io::stderr().is_terminal() && !is_temporary {
+            output::note(&format!("using sandbox {}", made.name));
         }
         Ok(CodeSandbox { client, sandbox: made.id.to_string(), is_temporary })
     }

@@ -37,7 +37,7 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: Args) -> CommandResult {
     let names = Names { options: context.client_options(StartMode::Never) };
     let last = args.words.len().saturating_sub(1);
-    let mut command = with_names(cli::command(), &names);
+    let mut command = with_names(cli::command(), &names, Place::Sandbox);
     let here = std::env::current_dir().ok();
     for offered in clap_complete::engine::complete(&mut command, args.words, last, here.as_deref())? {
         output::line(&offered.get_value().to_string_lossy())?;
@@ -45,8 +45,15 @@ pub(crate) fn run(context: &Context, args: Args) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Where the files are that a command copies, prints or removes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Sandbox,
+    Volume,
+}
+
 /// Everything that has a name is found by what its argument is called.
-fn with_names(command: clap::Command, names: &Names) -> clap::Command {
+fn with_names(command: clap::Command, names: &Names, place: Place) -> clap::Command {
     let command = command.mut_args(|argument| {
         let kind = match argument.get_id().as_str() {
             "sandbox" | "sandboxes" => Kind::Sandbox,
@@ -54,13 +61,17 @@ fn with_names(command: clap::Command, names: &Names) -> clap::Command {
             "snapshot" | "snapshots" => Kind::Snapshot,
             "volume" | "volumes" if argument.get_long().is_some() => Kind::Mount,
             "volume" | "volumes" => Kind::Volume,
-            "source" | "destination" => Kind::Copied,
+            "source" | "destination" => Kind::Copied(place),
+            "place" if place == Place::Volume => Kind::InVolume,
             _ => return argument,
         };
         let names = names.clone();
         argument.add(ArgValueCompleter::new(move |typed: &OsStr| names.offer(kind, typed)))
     });
-    command.mut_subcommands(|inner| with_names(inner, names))
+    command.mut_subcommands(|inner| {
+        let place = if inner.get_name() == "volume" { Place::Volume } else { place };
+        with_names(inner, names, place)
+    })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +82,21 @@ enum Kind {
     Volume,
     /// `NAME:/path` or `./dir:/path`.
     Mount,
-    /// `SANDBOX:PATH` or `PATH`.
-    Copied,
+    /// `SANDBOX:PATH`, `VOLUME:/PATH` or `PATH`.
+    Copied(Place),
+    /// `VOLUME:/PATH`.
+    InVolume,
+}
+
+impl Kind {
+    /// Where the files are that are named behind a colon.
+    fn files_in(self) -> Option<Place> {
+        match self {
+            Self::Copied(place) => Some(place),
+            Self::InVolume => Some(Place::Volume),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -83,37 +107,40 @@ struct Names {
 impl Names {
     fn offer(&self, kind: Kind, typed: &OsStr) -> Vec<CompletionCandidate> {
         let Some(text) = typed.to_str() else { return Vec::new() };
-        if kind == Kind::Copied
-            && let Some((sandbox, path)) = text.split_once(':')
+        if let Some(place) = kind.files_in()
+            && let Some((name, path)) = text.split_once(':')
         {
-            return self.inside(sandbox, path);
+            return self.inside(place, name, path);
         }
         let listed = self.ask(async |client| list(&client, kind).await).unwrap_or_default();
         let fitting = listed.into_iter().filter(|name| name.starts_with(text)).take(MAX_OFFERED);
         let mut offered: Vec<_> = fitting.map(CompletionCandidate::new).collect();
-        if matches!(kind, Kind::Mount | Kind::Copied) {
+        if matches!(kind, Kind::Mount | Kind::Copied(_)) {
             offered.extend(PathCompleter::any().complete(typed));
         }
         offered
     }
 
-    /// Files of the sandbox in the directory that is being typed.
-    fn inside(&self, sandbox: &str, path: &str) -> Vec<CompletionCandidate> {
+    /// Files of the sandbox or volume in the directory that is being typed.
+    fn inside(&self, place: Place, name: &str, path: &str) -> Vec<CompletionCandidate> {
+        let (within, start) = match place {
+            Place::Sandbox => (Within::Sandbox(name), ""),
+            Place::Volume => (Within::Volume(name), "/"),
+        };
         let (directory, begun) = match path.rsplit_once('/') {
             Some((directory, begun)) => (format!("{directory}/"), begun),
-            None => (String::new(), path),
+            None => (start.to_owned(), path),
         };
         let asked = if directory.is_empty() { "." } else { &directory };
         let limit = u32::try_from(MAX_OFFERED).unwrap_or(u32::MAX);
-        let listed =
-            self.ask(async |client| client.list_files(Within::Sandbox(sandbox), asked, false, limit).await);
+        let listed = self.ask(async |client| client.list_files(within, asked, false, limit).await);
         let entries = listed.map(|listed| listed.entries).unwrap_or_default();
         let named =
             entries.iter().map(|entry| (entry.path.rsplit('/').next().unwrap_or_default(), entry.kind));
-        let offered = named.filter(|(name, _)| name.starts_with(begun)).map(|(name, kind)| {
+        let offered = named.filter(|(file, _)| file.starts_with(begun)).map(|(file, kind)| {
             let slash = if kind == FileKind::Directory { "/" } else { "" };
             // What is inside is hostile: a name must not move the cursor.
-            format!("{sandbox}:{directory}{}{slash}", output::printable(name))
+            format!("{name}:{directory}{}{slash}", output::printable(file))
         });
         offered.map(CompletionCandidate::new).collect()
     }
@@ -131,9 +158,13 @@ impl Names {
 async fn list(client: &Client, kind: Kind) -> CommandResult<Vec<String>> {
     Ok(match kind {
         Kind::Sandbox => client.list(&[]).await?.iter().map(|sandbox| sandbox.name.to_string()).collect(),
-        Kind::Copied => client.list(&[]).await?.iter().map(|sandbox| format!("{}:", sandbox.name)).collect(),
+        Kind::Copied(Place::Sandbox) => {
+            client.list(&[]).await?.iter().map(|sandbox| format!("{}:", sandbox.name)).collect()
+        }
         Kind::Volume => client.volumes().await?.iter().map(|volume| volume.name.to_string()).collect(),
-        Kind::Mount => client.volumes().await?.iter().map(|volume| format!("{}:", volume.name)).collect(),
+        Kind::Mount | Kind::InVolume | Kind::Copied(Place::Volume) => {
+            client.volumes().await?.iter().map(|volume| format!("{}:", volume.name)).collect()
+        }
         Kind::Snapshot => {
             client.snapshots().await?.iter().filter_map(|one| Some(one.name.as_ref()?.to_string())).collect()
         }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::Context;
+use super::{Context, warnings};
 use crate::{arguments::SandboxArgs, error::CommandResult, output, pulls::Show};
 
 /// Create a sandbox and leave it running
@@ -24,11 +24,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         output::json(&sandbox)?;
         return Ok(ExitCode::SUCCESS);
     }
-    for warning in &sandbox.warnings {
-        output::warn(warning);
-    }
-    let weaker = sandbox.isolation.as_ref().and_then(|held| super::limits::weaker(held, &spec.limits));
-    weaker.iter().for_each(|line| output::warn(line));
+    warnings::tell([&sandbox]);
     output::line(sandbox.name.as_str())?;
     Ok(ExitCode::SUCCESS)
 }

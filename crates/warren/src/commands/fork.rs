@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 use frontends::rest::v1;
 use sandbox::{Label, Lifetime, SandboxName};
 
-use super::Context;
+use super::{Context, warnings};
 use crate::{arguments, error::CommandResult, output};
 
 /// Create copies of a sandbox with its current files, and print their names
@@ -56,6 +56,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         output::json(&v1::ForkList { forks })?;
         return Ok(ExitCode::SUCCESS);
     }
+    warnings::tell(&forks);
     for fork in &forks {
         output::line(fork.name.as_str())?;
     }

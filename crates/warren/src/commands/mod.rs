@@ -25,7 +25,6 @@ mod image_hint;
 pub(crate) mod inspect;
 pub(crate) mod key;
 pub(crate) mod kill;
-mod limits;
 pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod login;
@@ -64,6 +63,7 @@ pub(crate) mod update;
 pub(crate) mod version;
 pub(crate) mod volume;
 pub(crate) mod wait;
+pub(crate) mod warnings;
 
 use std::process::ExitCode;
 

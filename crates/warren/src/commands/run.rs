@@ -7,7 +7,7 @@ use frontends::rest::v1;
 use sandbox::{Error, ExecOutcome, ExecSpec, NotStarted, OnExpiry, SandboxSpec};
 use serde::Serialize;
 
-use super::{Context, image_hint, limits};
+use super::{Context, image_hint, warnings};
 use crate::{
     arguments::{self, AttachArgs, SandboxArgs},
     client::Client,
@@ -72,11 +72,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let (sandbox, begun) = if spec.image.is_host() && !exec.command.is_empty() {
         let waits = context.json && !args.attach.detach;
         let (sandbox, begun) = client.run(&spec, &exec, waits).await?;
-        warn(&sandbox, &spec);
+        warnings::tell_beside_output(&sandbox, &spec.limits);
         (sandbox, Some(begun))
     } else {
         let sandbox = client.create_showing(&spec, show).await?;
-        warn(&sandbox, &spec);
+        warnings::tell_beside_output(&sandbox, &spec.limits);
         if let Err(error) = choose_command(&mut exec, &sandbox) {
             remove(&client, &sandbox).await;
             return Err(error);
@@ -115,18 +115,6 @@ async fn hint(client: &Client, outcome: &ExecOutcome, words: &[String]) {
     if is_missing && let Some(hint) = image_hint::of(client, words).await {
         output::hint(&hint);
     }
-}
-
-/// Warnings about weak isolation are for people; a program that reads our stderr wants only the command's own. A
-/// warning that the sandbox is not what was asked for, such as another image or a limit that is not held, is always
-/// shown.
-fn warn(sandbox: &v1::Sandbox, spec: &SandboxSpec) {
-    let weaknesses = sandbox.isolation.as_ref().map(engine::weaknesses).unwrap_or_default();
-    let has_people = std::io::stderr().is_terminal();
-    let told = sandbox.warnings.iter().filter(|warning| has_people || !weaknesses.contains(*warning));
-    told.for_each(|warning| output::warn(warning));
-    let weaker = sandbox.isolation.as_ref().and_then(|held| limits::weaker(held, &spec.limits));
-    weaker.iter().for_each(|line| output::warn(line));
 }
 
 fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> CommandResult<SandboxSpec> {

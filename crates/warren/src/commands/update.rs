@@ -42,11 +42,14 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         async move {
             let known = client.inspect(sandbox).await?.warnings;
             let changed = client.change(sandbox, change).await?;
-            let news = changed.warnings.iter().filter(|warning| !known.contains(warning));
-            news.for_each(|warning| output::warn(warning));
-            let weaker =
-                changed.isolation.as_ref().and_then(|isolation| super::limits::weaker(isolation, limits));
-            weaker.iter().for_each(|line| output::warn(line));
+            let news: Vec<_> = changed.warnings.iter().filter(|warning| !known.contains(warning)).collect();
+            news.iter().for_each(|warning| output::warn(warning));
+            // A limit that was not held before either is no news, and yet an answer to this change.
+            if news.is_empty() {
+                let held = changed.isolation.as_ref();
+                let weaker = held.and_then(|held| engine::not_held_as_asked(held, limits));
+                weaker.iter().for_each(|line| output::warn(line));
+            }
             Ok(changed)
         }
     })

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     client::Client,
-    commands::Context,
+    commands::{Context, warnings},
     error::{CommandError, CommandResult, EXIT_FAILURE},
     output::{self, Paint},
     pulls::Show,
@@ -162,7 +162,7 @@ async fn create(context: &Context, client: &Client, project: &Project, member: &
         Err(error) => return Err(error),
     };
     if !context.json {
-        made.warnings.iter().for_each(|warning| output::warn(warning));
+        warnings::tell([&made]);
     }
     let Some((image, language)) = &member.language else { return Ok(()) };
     let found = client.languages(made.id.as_str()).await?;

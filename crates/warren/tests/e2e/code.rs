@@ -185,6 +185,21 @@ fn a_second_interrupt_kills_code_that_hears_none() {
 }
 
 #[test]
+fn what_a_language_lacks_is_told_in_words_of_the_terminal() {
+    let world = World::with_dev();
+    // Where Node compiles by itself, or a package does, nothing is lacking.
+    let ran = world.run(&["code", "ts", "-s", "dev", "-c", "const x: number = 6 * 7; x"]);
+    if ran.code == Some(0) {
+        println!("not tested: this host compiles TypeScript");
+    } else {
+        assert!(ran.stderr.contains("TypeScript needs Node.js"), "{ran:?}");
+        assert!(!ran.stderr.contains("sandbox_") && !ran.stderr.contains("code_"), "{ran:?}");
+    }
+    let ran = world.run(&["code", "python", "-s", "dev", "-c", "import nonesuch_module"]).expect(1);
+    assert!(ran.stderr.contains("nonesuch_module") && !ran.stderr.contains("sandbox_"), "{ran:?}");
+}
+
+#[test]
 fn a_repl_takes_lines_from_a_pipe() {
     let world = World::with_dev();
     let typed = "x = 6\ndef f(y):\n    return x * y\n\nf(7)\n1 / 0\n(1,\n 2)\n:contexts\n:fork branch\nx = 1\nf(7)\n\

@@ -1,8 +1,8 @@
 //! The command line for people who know Docker: names of commands and flags, and what is said when they differ.
 
-use std::os::unix::process::CommandExt as _;
+use std::{os::unix::process::CommandExt as _, process::Command};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     images::import,
@@ -13,11 +13,15 @@ const NOBODY: u32 = 65_534;
 
 /// Runs commands as a user without rights, unless the tests have none already.
 pub(crate) fn as_nobody(world: &World, args: &[&str]) -> Finished {
+    finish(command_of_nobody(world, args).spawn().unwrap())
+}
+
+pub(crate) fn command_of_nobody(world: &World, args: &[&str]) -> Command {
     let mut command = world.command(args);
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    finish(command.spawn().unwrap())
+    command
 }
 
 pub(crate) fn ordinary_world() -> World {
@@ -174,25 +178,52 @@ fn help_has_groups_and_defaults() {
 fn limits_that_nothing_holds_are_said_in_one_line() {
     let world = ordinary_world();
     let made = as_nobody(&world, &["--json", "create", "--name", "dev"]).expect(0).json();
-    let limits = made["isolation"]["limits"].as_array().unwrap();
-    let is_held = limits
-        .iter()
-        .any(|one| one["limit"] == "cpus" && one["enforcement"].as_str().unwrap().starts_with("cgroup"));
-    let ran = as_nobody(&world, &["run", "--cpus", "0.5", "--pids", "64", "true"]).expect(0);
-    if is_held {
-        println!("not tested: this user may limit processors");
-    } else {
-        let said: Vec<_> = ran.stderr.lines().filter(|line| line.contains("not held here as")).collect();
-        assert_eq!(said.len(), 1, "{ran:?}");
-        assert!(said[0].contains("cpus: ") && !said[0].contains(".."), "{said:?}");
-        // Nobody asked for a limit, and no person looks.
-        assert_eq!(as_nobody(&world, &["run", "true"]).expect(0).stderr, "");
-    }
     for warning in made["warnings"].as_array().unwrap() {
         let warning = warning.as_str().unwrap();
         assert!(!warning.contains("..") && warning.ends_with('.'), "{warning:?}");
     }
-    as_nobody(&world, &["rm", "-f", "dev"]).expect(0);
+    if may_limit_processors(&made) {
+        println!("not tested: this user may limit processors");
+        return;
+    }
+    let limits = ["--cpus", "0.5", "--swap", "64m"];
+    let directory = world.project("half", "sandboxes: { web: { image: host, cpus: 1, memory: 256 } }\n");
+    for make in [
+        [&["create", "--name", "half"], &limits[..]].concat(),
+        [&["run"], &limits[..], &["true"]].concat(),
+        [&["code", "bash", "-c", ":"], &limits[..]].concat(),
+        vec!["update", "--cpus", "0.25", "half"],
+        vec!["fork", "half", "-n", "2"],
+    ] {
+        if make[0] == "fork" {
+            // Where nothing may hold a limit, nothing may hold a sandbox still either.
+            as_nobody(&world, &["stop", "half"]).expect(0);
+        }
+        let made = as_nobody(&world, &make).expect(0);
+        let said: Vec<_> = made.stderr.lines().filter(|line| line.contains("not held here as")).collect();
+        assert_eq!(said.len(), 1, "{make:?}: {made:?}");
+        assert!(said[0].contains("cpus (") && !said[0].contains(".."), "{said:?}");
+        // And no limit is said twice.
+        let n_swap = made.stderr.lines().filter(|line| line.contains("swap")).count();
+        assert_eq!(n_swap, usize::from(make[0] != "update"), "{make:?}: {made:?}");
+    }
+    as_nobody(&world, &["snapshot", "create", "half", "--name", "kept"]).expect(0);
+    let restored = as_nobody(&world, &["snapshot", "restore", "kept", "--name", "again"]).expect(0);
+    assert!(
+        restored.stderr.contains("not held here as") && restored.stderr.contains("swap ("),
+        "{restored:?}"
+    );
+    let up = finish(command_of_nobody(&world, &["up"]).current_dir(&directory).spawn().unwrap()).expect(0);
+    assert!(up.stderr.contains("not held here as") && up.stderr.contains("memory ("), "{up:?}");
+    // Nobody asked for a limit, and no person looks.
+    assert_eq!(as_nobody(&world, &["run", "true"]).expect(0).stderr, "");
+}
+
+/// Whether a cgroup holds the processors of a sandbox that was made by this daemon.
+pub(crate) fn may_limit_processors(made: &Value) -> bool {
+    let is_held =
+        |one: &Value| one["limit"] == "cpus" && one["enforcement"].as_str().unwrap().starts_with("cgroup");
+    made["isolation"]["limits"].as_array().unwrap().iter().any(is_held)
 }
 
 #[test]
@@ -222,10 +253,17 @@ fn more_processors_than_there_are_limit_nothing() {
 #[test]
 fn the_processes_of_a_context_do_not_show_our_programs() {
     let world = World::with_dev();
-    world.run(&["code", "python", "-s", "dev", "-c", "x = 1"]).expect(0);
-    let top = world.run(&["top", "dev"]).expect(0).text();
-    assert!(top.contains("python3 -c"), "{top}");
-    assert!(!top.contains("def boot") && !top.contains("the channel"), "{top}");
+    // A word of each program, which its sources have.
+    for (language, code, shown, hidden) in [
+        ("python", "x = 1", "python3 -c", ["def boot", "the channel"]),
+        ("javascript", "const x = 1", "node", ["require(", "use strict"]),
+        ("bash", "x=1", "bash", ["while ", "printf "]),
+    ] {
+        world.run(&["code", language, "-s", "dev", "-c", code]).expect(0);
+        let top = world.run(&["top", "dev"]).expect(0).text();
+        assert!(top.contains(shown), "{language}: {top}");
+        assert!(!hidden.iter().any(|word| top.contains(word)), "{language}: {top}");
+    }
     // Nor does a program see in its environment how it was started.
     let seen =
         world.run(&["code", "python", "-s", "dev", "-c", "import os; 'WARREN_BOOT' in os.environ"]).expect(0);

@@ -10,7 +10,10 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, World, finish, until};
+use crate::{
+    docker,
+    support::{PATIENCE, World, finish, until},
+};
 
 struct Client {
     child: Child,
@@ -126,6 +129,27 @@ fn several_editors_share_a_daemon_and_leave_their_sandboxes_behind() {
         assert_eq!(client.leave(), Some(0));
     }
     assert_eq!(world.run(&["ps", "-q"]).expect(0).text().lines().count(), 3);
+}
+
+#[test]
+fn an_agent_is_told_of_limits_that_are_not_held() {
+    let world = docker::ordinary_world();
+    let made = docker::as_nobody(&world, &["--json", "create", "--name", "dev"]).expect(0).json();
+    if docker::may_limit_processors(&made) {
+        println!("not tested: this user may limit processors");
+        return;
+    }
+    let mut client = Client::of(docker::command_of_nobody(&world, &["mcp"]));
+    let made = client.call("sandbox_create", json!({ "name": "half", "cpus": 0.5 }));
+    // Where nothing may hold a limit, nothing may hold a sandbox still either.
+    client.data("sandbox_stop", json!({ "name": "half" }));
+    let forked = client.call("sandbox_fork", json!({ "name": "half" }));
+    for answer in [made, forked] {
+        let warnings = answer["warnings"].as_array().unwrap();
+        let said = |warning: &&Value| warning.as_str().unwrap().contains("not held here as");
+        assert_eq!(warnings.iter().filter(said).count(), 1, "{answer}");
+    }
+    assert_eq!(client.leave(), Some(0));
 }
 
 #[test]

@@ -110,6 +110,17 @@ fn shells_complete_names_and_paths_inside() {
     assert_eq!(offered(&["run", "--image", "te"]), ["team/app:1"]);
     assert_eq!(offered(&["cp", "we"]), ["web:"]);
     assert_eq!(offered(&["cp", "dev:/srv/si"]), ["dev:/srv/side", "dev:/srv/site/"]);
+    // Files of volumes are found in volumes, not in sandboxes.
+    world.run_with_input(&["volume", "cp", "-", "data:/notes.txt"], b"kept").expect(0);
+    assert_eq!(offered(&["volume", "cp", "da"]), ["data:"]);
+    assert_eq!(offered(&["volume", "cp", "web:"]), Vec::<String>::new());
+    for verb in ["cp", "cat", "files", "unlink"] {
+        assert_eq!(offered(&["volume", verb, "data:"]), ["data:/notes.txt"], "{verb}");
+        assert_eq!(offered(&["volume", verb, "data:/no"]), ["data:/notes.txt"], "{verb}");
+    }
+    for verb in ["cat", "files", "unlink"] {
+        assert_eq!(offered(&["volume", verb, ""]), ["data:"], "{verb}");
+    }
     assert!(offered(&["re"]).contains(&"rename".to_owned()));
     assert!(offered(&["ps", "--"]).contains(&"--all".to_owned()));
     for shell in ["bash", "zsh", "fish"] {

@@ -49,7 +49,12 @@ pub(super) async fn start(call: Call, arguments: StartArguments) -> ToolResult<S
         refuse_other(&target, &config, &found)?;
         run(&target.call, &target.which).await?;
     }
-    Ok(Answer::new(format!("Sandbox {} started successfully", target.name)).warn_all(found.view.warnings))
+    // An answer of this dialect is one text: what else is to be known follows in it.
+    let mut told = format!("Sandbox {} started successfully", target.name);
+    if found.is_new && !found.view.warnings.is_empty() {
+        told = format!("{told}. {}", found.view.warnings.join(" "));
+    }
+    Ok(Answer::new(told))
 }
 
 async fn make(target: &Target, config: &Config) -> Result<Ensured, Failure> {

@@ -7,7 +7,7 @@ use sandbox::{Label, Lifetime, SandboxName, SnapshotName};
 
 use crate::{
     arguments,
-    commands::{Context, targets},
+    commands::{Context, targets, warnings},
     error::CommandResult,
     output,
 };
@@ -115,6 +115,7 @@ pub(super) async fn restore(context: &Context, args: RestoreArgs) -> CommandResu
     if context.json {
         output::json(&made)?;
     } else {
+        warnings::tell([&made]);
         output::line(made.name.as_str())?;
     }
     Ok(ExitCode::SUCCESS)

@@ -29,7 +29,7 @@ pub(super) struct NewSandbox {
     snapshot_id: Option<String>,
     template_id: Option<String>,
     entrypoint: Option<Vec<String>>,
-    /// Seconds; without it, the sandbox stays until it is deleted.
+    /// Seconds; without it, the sandbox stops after the time of `[defaults] idle` without use.
     timeout: Option<u64>,
     resource_limits: Option<BTreeMap<String, String>>,
     /// What a scheduler would set aside. Nothing is set aside here.

@@ -76,6 +76,7 @@ pub(super) async fn fork(call: Call, arguments: ForkArguments) -> ToolResult<For
         labels: arguments.labels.unwrap_or_default(),
         limits: None,
         lifetime,
+        by_agent: true,
     };
     let which = call.sandbox(&arguments.name)?;
     let made = waiting(&call, call.engine().fork_sandbox(&call.who, &which, spec)).await?;

@@ -116,6 +116,7 @@ pub(super) async fn restore(call: Call, arguments: RestoreArguments) -> ToolResu
         user: arguments.user,
         mounts,
         replace: arguments.replace.unwrap_or(false),
+        by_agent: true,
         ..RestoreSpec::default()
     };
     let restored = waiting(&call, call.engine().restore_snapshot(&call.who, &which, spec)).await;
