@@ -215,6 +215,20 @@ async def ports(client, name):
         await data(client, "sandbox_remove", {"name": other, "force": True})
 
 
+async def changes(client, name):
+    """What a sandbox changed, however much that is."""
+    fill = "mkdir -p changed; cd changed; touch $(seq 1 3000); seq 1 100000 > long.txt"
+    await data(client, "sandbox_shell", {"name": name, "command": fill})
+    told = await answer(client, "sandbox_diff", {"name": name, "path": "changed", "patch": True})
+    check(len(json.dumps(told)) <= 4 * MAX_STREAM_BYTES, "the changes are not cut")
+    cut = {one["field"]: one["hint"] for one in told["truncated"]}
+    check(set(cut) == {"changes", "patch"} and told["data"]["moreChanges"] and told["data"]["patchCut"], told["truncated"])
+    whole = await data(client, "sandbox_diff", written_call(cut["changes"][cut["changes"].rindex("sandbox_diff"):], "sandbox_diff"))
+    check(len(whole["changes"]) >= 3001 and not whole["moreChanges"], len(whole["changes"]))
+    whole = await data(client, "sandbox_diff", written_call(cut["patch"], "sandbox_diff"))
+    check("\n+100000\n" in whole["patch"] and not whole["patchCut"], "the call for the whole patch cuts it")
+
+
 async def images(client, name):
     """An image that cannot be had is not replaced; each refusal is about its own image."""
     for image in ("python:3.12-slim", "node:20"):
@@ -287,9 +301,14 @@ async def code(client, name):
         await data(client, "sandbox_remove", {"name": sandbox, "force": True})
 
 
-async def day(client, name):
+# What is the same over every transport, and takes longest, is tried over one of them.
+BRIEF = (what_is_there, long_output, what_is_missing, images, commands, ports, code)
+WHOLE = (*BRIEF, packages, changes)
+
+
+async def day(client, name, tasks):
     try:
-        for task in (what_is_there, long_output, what_is_missing, packages, images, commands, ports, code):
+        for task in tasks:
             await task(client, name)
             print(f"  {name}: {task.__name__.replace('_', ' ')}")
     finally:
@@ -299,10 +318,10 @@ async def day(client, name):
 async def main(warren, url, key):
     server = StdioServerParameters(command=warren, args=["mcp"], env=dict(os.environ))
     async with connected(stdio_client(server)) as client:
-        await asyncio.wait_for(day(client, "day-stdio"), 300)
+        await asyncio.wait_for(day(client, "day-stdio", WHOLE), 300)
     headers = {"Authorization": f"Bearer {key}"}
     async with connected(streamablehttp_client(f"{url}/mcp", headers=headers)) as client:
-        await asyncio.wait_for(day(client, "day-http"), 300)
+        await asyncio.wait_for(day(client, "day-http", BRIEF), 300)
 
 
 if __name__ == "__main__":
