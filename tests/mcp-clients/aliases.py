@@ -37,6 +37,13 @@ async def words(session, name):
                {"sandbox": name, "file_path": "/root/f", "old_string": "one", "new_string": "two"})
     read = await data(session, "sandbox_fs_read", {"sandboxName": name, "filename": "/root/f", "max_bytes": "100"})
     check(read["content"] == "two", read)
+    await data(session, "sandbox_fs_edit", {"name": name, "path": "/root/f", "old_str": "two", "new_str": "three"})
+    await data(session, "sandbox_fs_edit",
+               {"name": name, "path": "/root/f", "edits": '[{"oldText": "three", "newText": "two"}]'})
+    read = await data(session, "sandbox_fs_read", {"name": name, "path": "/root/f"})
+    check(read["content"] == "two", read)
+    done = await data(session, "sandbox_exec", {"name": name, "command": "printf", "args": '["%s|", "a b"]'})
+    check(done["stdout"] == "a b|", done)
     done = await data(session, "sandbox_shell", {"id": name, "cmd": "echo $A", "env": '{"A": "1"}'})
     check(done["stdout"] == "1\n", done)
     error = await refused(session, "sandbox_exec", {"name": name, "sandbox": "other", "command": "true"}, "invalid_request")
@@ -69,9 +76,21 @@ async def waiting(session, name):
     polled = await data(session, "sandbox_exec_poll", {"execSessionId": session_id, "until": "exit", "waitMs": 20000})
     text = [e["event"]["data"] for e in polled["events"] if e["event"]["kind"] == "stdout"]
     check(polled["done"] and text == ["got it\nend"], polled)
+    # Whatever comes first; the command goes on.
+    slow = await data(session, "sandbox_exec_start", {"name": name, "command": "sleep 0.3; echo begun; sleep 600"})
+    which = {"execSessionId": slow["execSessionId"]}
+    polled = await data(session, "sandbox_exec_poll", {**which, "until": "output", "waitMs": 20000})
+    text = [e["event"]["data"] for e in polled["events"] if e["event"]["kind"] == "stdout"]
+    check((polled["reached"], polled["done"], text) == (True, False, ["begun\n"]), polled)
+    await data(session, "sandbox_exec_signal", {**which, "signal": "kill"})
 
 
 async def files_again(session, name):
+    await data(session, "toolset_enable", {"toolsets": ["snapshots"]})
+    listed = {tool.name: tool.inputSchema for tool in (await session.list_tools()).tools}
+    check(listed["snapshot_create"]["required"] == ["fromSandbox"], listed["snapshot_create"])
+    error = await refused(session, "snapshot_create", {"name": f"{name}-none"}, "invalid_request")
+    check("fromSandbox" in error["message"] and "fromSandbox" in error["hint"], error)
     await data(session, "snapshot_create", {"name": f"{name}-ready", "sandbox": name})
     await data(session, "sandbox_fs_write", {"name": name, "path": "/root/f", "content": "spoiled"})
     await data(session, "sandbox_restore", {"name": name, "snapshot": f"{name}-ready", "replace": True})

@@ -2,10 +2,13 @@
 too long, a default is not told, an image is replaced, or a tool is not listed."""
 
 import asyncio
+import http.client
 import json
 import os
+import socket
 import sys
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -21,6 +24,15 @@ EVERYDAY = {
     "sandbox_package_install", "sandbox_package_status", "sandbox_exec_write_stdin", "sandbox_exec_signal", "sandbox_fork",
     "sandbox_ports",
 }
+
+
+# What a parameter for a time has in its name.
+TIMES = {"duration", "timeout", "wait", "ttl", "idle"}
+
+
+def split(word):
+    """The words of a name in camel case."""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in word).split()
 
 
 async def answer(client, tool, arguments, progress=None):
@@ -48,6 +60,9 @@ async def what_is_there(client, name):
     check(n_bytes <= MAX_LIST_BYTES, f"tools/list takes {n_bytes} bytes")
     made = await data(client, "sandbox_create", {"name": name, "memoryMib": 512})
     check((made["workdir"], made["user"], made["network"]) == ("/root", "root", "packages"), made)
+    for tool in listed["tools"]:
+        units = {word[-2:] == "Ms" for word in tool["inputSchema"]["properties"] if TIMES & set(split(word))}
+        check(len(units) < 2, f"{tool['name']} has times in two units")
     check(made["shell"].endswith("bash") and {"python", "bash"} <= set(made["languages"]), made)
     check((made["memoryMib"], made["timeoutMs"]) == (512, 120_000), made)
 
@@ -95,6 +110,11 @@ async def what_is_missing(client, name):
     check(arguments == {"name": name, "manager": "pip", "packages": ["burrow"]}, arguments)
     told = await answer(client, "sandbox_run_code", {"name": name, "code": "import burrow"})
     check("sandbox_package_install" in " ".join(told["warnings"]), told)
+    again = await warning("node -e \"require('dns').lookup('example.org', e => { console.error(e.code); process.exit(1) })\"")
+    check("no network" in again, f"EAI_AGAIN: {again}")
+    # Debian's Python refuses what its own configuration here allows.
+    managed = await warning("export PIP_CONFIG_FILE=/dev/null; pip install burrow")
+    check(written_call(managed, "sandbox_package_install") == arguments, f"PEP 668: {managed}")
     full = await warning("dd if=/dev/zero of=/dev/shm/full bs=1M count=2000; rm -f /dev/shm/full; exit 1")
     check("diskMib" in full or "full" in full, full)
     check(await warning("exit 3") == "", "nothing is missing here")
@@ -118,6 +138,95 @@ async def what_is_missing(client, name):
         read_timeout_seconds=timedelta(seconds=5), progress_callback=on_progress)
     check(slow.structuredContent["data"]["state"] == "installing", slow.structuredContent)
     check("sandbox_package_status" in slow.structuredContent["warnings"][0] and steps, slow.structuredContent)
+
+
+async def packages(client, name):
+    """From a file, in a project, and typed in a shell; the log is told only where something failed."""
+    async def install(**what):
+        job = await data(client, "sandbox_package_install", {"name": name, **what})
+        while job["state"] == "installing":
+            job = await data(client, "sandbox_package_status", {"name": name, "jobId": job["jobId"]})
+        return job
+
+    async def printed_by(line):
+        done = await data(client, "sandbox_shell", {"name": name, "command": line})
+        check(done["exitCode"] == 0, f"{line}: {done}")
+        return done["stdout"]
+
+    await data(client, "sandbox_fs_write", {"name": name, "path": "app/requirements.txt", "content": "den\n"})
+    job = await install(requirementsFile="requirements.txt", cwd="app")
+    check(job["state"] == "installed" and "log" not in job, job)
+    check([found["name"] for found in job["installed"]] == ["den"], job)
+    failed = await install(packages=["nothing-of-that-name"])
+    check(failed["state"] == "failed" and "nothing-of-that-name" in failed["log"][-1], failed)
+
+    await data(client, "sandbox_fs_write", {"name": name, "path": "app/package.json", "content": '{"name": "app"}'})
+    job = await install(manager="npm", packages=["holt"], cwd="app")
+    check(job["state"] == "installed" and "log" not in job, job)
+    project = json.loads(await printed_by("cat app/package.json"))
+    check(list(project["dependencies"]) == ["holt"], project)
+    check(await printed_by("cd app && npm install drey >&2 && node -p 'require(\"drey\") + require(\"holt\")'") == "84\n", "npm")
+    check(await printed_by("pip install sett >&2 && python3 -c 'import den, sett; print(den.answer + sett.answer)'") == "84\n", "pip")
+
+
+def fetch(address, headers=None):
+    """The status of a page at an address of this machine, whatever the name of its host is."""
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection("127.0.0.1", parts.port, timeout=60)
+    connection.request("GET", "/", headers={"Host": parts.netloc, **(headers or {})})
+    response = connection.getresponse()
+    response.read()
+    return response.status
+
+
+async def ports(client, name):
+    """A server inside is reached at an address, at a port of this machine until that is withdrawn, and by none other."""
+    async def serve(sandbox, port):
+        line = f"exec python3 -u -m http.server {port}"
+        server = await data(client, "sandbox_shell", {"name": sandbox, "command": line, "background": True})
+        await printed(client, server["execSessionId"], until="Serving")
+        return server["execSessionId"]
+
+    server = await serve(name, 8125)
+    exposed = await data(client, "sandbox_ports", {"name": name, "expose": {"port": 8125, "hostPort": 0}})
+    endpoint = await data(client, "sandbox_get_endpoint", {"name": name, "port": 8125})
+    check(endpoint["url"] == exposed["endpoint"]["url"] and endpoint["listening"] is True, endpoint)
+    check(await asyncio.to_thread(fetch, endpoint["url"], endpoint["headers"]) == 200, endpoint)
+    check(await asyncio.to_thread(fetch, endpoint["url"]) == 401, "it is open to everybody")
+    published = exposed["exposed"][0]["published"]
+    check(await asyncio.to_thread(fetch, f"http://{published}") == 200, published)
+    withdrawn = await data(client, "sandbox_ports", {"name": name, "withdraw": 8125})
+    check(withdrawn["exposed"] == [], withdrawn)
+    host, port = published.split(":")
+    with socket.socket() as stream:
+        check(stream.connect_ex((host, int(port))) != 0, f"{published} is still open")
+    await data(client, "sandbox_exec_signal", {"execSessionId": server, "signal": "kill"})
+
+    # Asked for when the sandbox is made.
+    other = f"{name}-ports"
+    network = {"ports": [{"hostPort": 0, "guestPort": 8126}]}
+    await data(client, "sandbox_create", {"name": other, "network": network})
+    try:
+        await serve(other, 8126)
+        exposed = (await data(client, "sandbox_ports", {"name": other}))["exposed"]
+        check([port["port"] for port in exposed] == [8126], exposed)
+        check(await asyncio.to_thread(fetch, f"http://{exposed[0]['published']}") == 200, exposed)
+    finally:
+        await data(client, "sandbox_remove", {"name": other, "force": True})
+
+
+async def changes(client, name):
+    """What a sandbox changed, however much that is."""
+    fill = "mkdir -p changed; cd changed; touch $(seq 1 3000); seq 1 100000 > long.txt"
+    await data(client, "sandbox_shell", {"name": name, "command": fill})
+    told = await answer(client, "sandbox_diff", {"name": name, "path": "changed", "patch": True})
+    check(len(json.dumps(told)) <= 4 * MAX_STREAM_BYTES, "the changes are not cut")
+    cut = {one["field"]: one["hint"] for one in told["truncated"]}
+    check(set(cut) == {"changes", "patch"} and told["data"]["moreChanges"] and told["data"]["patchCut"], told["truncated"])
+    whole = await data(client, "sandbox_diff", written_call(cut["changes"][cut["changes"].rindex("sandbox_diff"):], "sandbox_diff"))
+    check(len(whole["changes"]) >= 3001 and not whole["moreChanges"], len(whole["changes"]))
+    whole = await data(client, "sandbox_diff", written_call(cut["patch"], "sandbox_diff"))
+    check("\n+100000\n" in whole["patch"] and not whole["patchCut"], "the call for the whole patch cuts it")
 
 
 async def images(client, name):
@@ -192,9 +301,14 @@ async def code(client, name):
         await data(client, "sandbox_remove", {"name": sandbox, "force": True})
 
 
-async def day(client, name):
+# What is the same over every transport, and takes longest, is tried over one of them.
+BRIEF = (what_is_there, long_output, what_is_missing, images, commands, ports, code)
+WHOLE = (*BRIEF, packages, changes)
+
+
+async def day(client, name, tasks):
     try:
-        for task in (what_is_there, long_output, what_is_missing, images, commands, code):
+        for task in tasks:
             await task(client, name)
             print(f"  {name}: {task.__name__.replace('_', ' ')}")
     finally:
@@ -204,10 +318,10 @@ async def day(client, name):
 async def main(warren, url, key):
     server = StdioServerParameters(command=warren, args=["mcp"], env=dict(os.environ))
     async with connected(stdio_client(server)) as client:
-        await asyncio.wait_for(day(client, "day-stdio"), 300)
+        await asyncio.wait_for(day(client, "day-stdio", WHOLE), 300)
     headers = {"Authorization": f"Bearer {key}"}
     async with connected(streamablehttp_client(f"{url}/mcp", headers=headers)) as client:
-        await asyncio.wait_for(day(client, "day-http"), 300)
+        await asyncio.wait_for(day(client, "day-http", BRIEF), 300)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,8 @@ def main():
         asyncio.run(node())
         print("ok: NodeSandbox")
     else:
+        # The setup script installs it, if root runs that.
+        assert os.environ.get("CI") != "true" or os.getuid() != 0, "this host has no node"
         print("skipped: NodeSandbox (this host has no node)")
     asyncio.run(started_again())
     print("ok: started again")

@@ -1,4 +1,4 @@
-"""What a program that uses OpenSandbox's SDK does, with and without threads."""
+"""What a program that uses OpenSandbox's SDK does, with async; blocking.py is the same without."""
 
 import asyncio
 import http.client
@@ -7,14 +7,12 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
 from datetime import datetime, timedelta, timezone
 
 import websockets
-from opensandbox import Sandbox, SandboxManager, SandboxSync
+from opensandbox import Sandbox, SandboxManager
 from opensandbox.config import ConnectionConfig
-from opensandbox.config.connection_sync import ConnectionConfigSync
 from opensandbox.exceptions import SandboxApiException, SandboxException
 from opensandbox.models.execd import ExecutionHandlers, RunCommandOpts
 from opensandbox.models.filesystem import (
@@ -366,51 +364,16 @@ async def below_a_prefix():
     print("ok: below a prefix")
 
 
-def blocking():
-    """The same SDK without async."""
-    sandbox = SandboxSync.create(
-        IMAGE,
-        timeout=timedelta(minutes=10),
-        env={"A": "1"},
-        resource={"cpu": "500m", "memory": "256Mi"},
-        connection_config=ConnectionConfigSync(),
-    )
-    ran = sandbox.commands.run("echo $A; exit 4")
-    assert text(ran.logs.stdout) == ["1"] and ran.exit_code == 4, ran
-    sandbox.files.write_file("/tmp/a", "sync", mode=600)
-    assert sandbox.files.read_file("/tmp/a") == "sync"
-    session = sandbox.commands.create_session()
-    sandbox.commands.run_in_session(session, "x=1")
-    assert text(sandbox.commands.run_in_session(session, "echo $x").logs.stdout) == ["1"]
-    assert sandbox.is_healthy()
-    # Commands at the same time do not wait for each other.
-    results = []
-    threads = [
-        threading.Thread(target=lambda n=n: results.append(sandbox.commands.run(f"echo {n}").logs.stdout[0].text))
-        for n in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == [str(n) for n in range(8)], results
-    sandbox.pause()
-    sandbox.kill()
-    sandbox.close()
-    print("ok: without async")
-
-
 def main():
     # Refusals are part of the story; the SDK would log each of them with its traceback.
     logging.disable(logging.CRITICAL)
     if sys.argv[1:] == ["--briefly"]:
         asyncio.run(below_a_prefix())
-        blocking()
         return
     asyncio.run(whole())
     asyncio.run(through_server())
     asyncio.run(below_a_prefix())
-    blocking()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -200,25 +200,29 @@ impl Mcp<'_> {
         self.daemon.remove(&name).await
     }
 
-    /// A command line by REST on the Unix socket, and as OpenSandbox's SDK sends it.
+    /// A command line by REST on the Unix socket, as OpenSandbox's SDK sends it, and by its MCP server's tool.
     async fn opensandbox(&mut self) -> Result<()> {
         let name = self.create().await?;
         let mut client = opensandbox::Client::connect(self.address, &name).await?;
-        let mut samples = [Samples::default(), Samples::default()];
+        let mut tools = Caller::connect_to(self.address, "/mcp/opensandbox", Dialect::Session).await?;
+        let call = json!({ "name": "command_run", "arguments": { "sandbox_id": name, "command": "true" } });
+        let mut samples = [Samples::default(), Samples::default(), Samples::default()];
         for run in 0..=self.runs * 4 {
             let start = Instant::now();
             self.daemon.exec(&name, &["bash", "-c", "true"]).await?;
             let plain = start.elapsed();
-            let (took, ()) = timed(client.run("true")).await?;
+            let (posted, ()) = timed(client.run("true")).await?;
+            let (called, answer) = timed(tools.ask("tools/call", call.clone())).await?;
+            expect(&answer, "/result/structuredContent/exit_code", &json!(0))?;
             if run > 0 {
-                for (samples, took) in samples.iter_mut().zip([plain, took]) {
+                for (samples, took) in samples.iter_mut().zip([plain, posted, called]) {
                     samples.push(took);
                 }
             }
-            progress("opensandbox POST /command true", run, self.runs * 4);
+            progress("opensandbox true", run, self.runs * 4);
         }
-        let names = ["REST, Unix socket", "opensandbox, POST /command"].map(str::to_owned);
-        self.report.compare("bash -c true", names.into_iter().zip(samples).collect());
+        let names = ["REST, Unix socket", "opensandbox, POST /command", "opensandbox, MCP command_run"];
+        self.report.compare("bash -c true", names.map(str::to_owned).into_iter().zip(samples).collect());
         self.daemon.remove(&name).await
     }
 

@@ -8,7 +8,10 @@ mod opensandbox;
 use axum::Router;
 use tokio_util::sync::CancellationToken;
 
-pub use self::microsandbox::{lacks_language, stand_in};
+pub use self::{
+    mcp_sandbox::mcp_sandbox_routes,
+    microsandbox::{lacks_language, rpc_methods, stand_in},
+};
 use crate::{
     http::Activity,
     mcp::{Dialect, Mcp, NATIVE},

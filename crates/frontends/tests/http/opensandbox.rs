@@ -5,16 +5,16 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::support::{Answer, Server, Setup};
 
-const PREFIX: &str = "/opensandbox/v1";
+pub(crate) const PREFIX: &str = "/opensandbox/v1";
 const AGENT: &str = "user-agent: OpenSandbox-Python-SDK/1.1.1";
 
-struct Client<'a> {
+pub(crate) struct Client<'a> {
     server: &'a Server,
     headers: Vec<String>,
 }
 
 impl Client<'_> {
-    async fn send(&self, line: &str, body: Option<&Value>) -> Answer {
+    pub(crate) async fn send(&self, line: &str, body: Option<&Value>) -> Answer {
         let mut client = self.server.connect().await;
         let (line, host) = (format!("{line} HTTP/1.1"), format!("host: {}", self.server.address));
         let text = body.map(ToString::to_string).unwrap_or_default();
@@ -41,7 +41,7 @@ impl Client<'_> {
 }
 
 /// A client with a key of a namespace, which is known by its name only.
-async fn client<'a>(server: &'a Server, namespace: &str) -> Client<'a> {
+pub(crate) async fn client<'a>(server: &'a Server, namespace: &str) -> Client<'a> {
     let spec =
         sandbox::KeySpec { namespace: Some(namespace.parse().unwrap()), ..sandbox::KeySpec::default() };
     let owner = engine::Principal::operator("test");
@@ -49,7 +49,7 @@ async fn client<'a>(server: &'a Server, namespace: &str) -> Client<'a> {
     Client { server, headers: vec![AGENT.to_owned(), format!("OPEN-SANDBOX-API-KEY: {key}")] }
 }
 
-async fn create(client: &Client<'_>) -> String {
+pub(crate) async fn create(client: &Client<'_>) -> String {
     let body = json!({ "image": { "uri": "host" }, "timeout": 600, "resourceLimits": { "memory": "256Mi" },
         "entrypoint": ["tail", "-f", "/dev/null"], "metadata": { "team": "x" }, "secureAccess": false });
     let made = client.send("POST /v1/sandboxes", Some(&body)).await.expect(202).json();
@@ -70,7 +70,7 @@ async fn inside<'a>(client: &Client<'a>, id: &str, port: u16) -> (String, Client
 }
 
 /// The events of a stream that has ended.
-fn events(answer: &Answer) -> Vec<Value> {
+pub(crate) fn events(answer: &Answer) -> Vec<Value> {
     let text = String::from_utf8_lossy(&answer.body);
     let objects = text.lines().filter(|line| line.starts_with('{'));
     objects.map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -366,5 +366,69 @@ async fn both_interfaces_see_the_same_sandboxes_and_keep_their_own_form() {
     let answer =
         execd.send(&format!("POST {path}/command"), Some(&json!({ "command": "echo up" }))).await.expect(200);
     assert_eq!(kinds(&events(&answer)), ["init", "stdout", "execution_complete"]);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn diagnostics_tell_what_happened_in_a_sandbox() {
+    let server = keyed().await;
+    let client = client(&server, "red").await;
+    let id = create(&client).await;
+    let (path, execd) = inside(&client, &id, 44772).await;
+    let body = json!({ "command": "echo one; exit 3" });
+    execd.send(&format!("POST {path}/command"), Some(&body)).await.expect(200);
+    let told = async |kind: &str| {
+        let answer =
+            client.send(&format!("GET /v1/sandboxes/{id}/diagnostics/{kind}"), None).await.expect(200);
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "{answer:?}");
+        String::from_utf8(answer.body).unwrap()
+    };
+    let logs = told("logs").await;
+    assert!(logs.lines().count() == 1 && logs.contains("echo one; exit 3") && logs.contains('3'), "{logs}");
+    let events = told("events").await;
+    let kinds: Vec<_> = events.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    assert!(kinds.len() > 1 && kinds.iter().all(|kind| !kind.is_empty()), "{events}");
+    let own = client.send(&format!("GET /v1/sandboxes/{id}"), None).await.expect(200).json();
+    let inspected = told("inspect").await;
+    assert_eq!(serde_json::from_str::<Value>(&inspected).unwrap(), own);
+    assert_eq!(told("summary").await, format!("{inspected}\n\n{events}\n{logs}"));
+
+    let line = format!("GET /v1/sandboxes/{id}/diagnostics/logs?scope=all");
+    let scoped = client.send(&line, None).await.expect(200).json();
+    let expected = json!({
+        "sandboxId": id, "kind": "logs", "scope": "all", "delivery": "inline", "truncated": false,
+        "contentType": "text/plain; charset=utf-8", "content": logs, "contentLength": logs.len(),
+    });
+    assert_eq!(scoped, expected);
+    let version = client.send("GET /version", None).await.expect(200).json();
+    assert_eq!(version, json!({ "version": env!("CARGO_PKG_VERSION"), "server": "warren" }));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn what_a_sandbox_uses_is_told_again_and_again() {
+    let server = keyed().await;
+    let client = client(&server, "red").await;
+    let id = create(&client).await;
+    let (path, execd) = inside(&client, &id, 44772).await;
+    let mut stream = server.connect().await;
+    let line = format!("GET {path}/metrics/watch HTTP/1.1");
+    let host = format!("host: {}", server.address);
+    let mut head = vec![line.as_str(), &host];
+    head.extend(execd.headers.iter().map(String::as_str));
+    stream.send(&head).await;
+    let mut bytes = Vec::new();
+    let readings = |bytes: &[u8]| -> Vec<Value> {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
+    };
+    stream.read_until(&mut bytes, |bytes| readings(bytes).len() >= 2).await;
+    let told = readings(&bytes);
+    for reading in &told {
+        assert_eq!(reading["mem_total_mib"], 256.0, "{reading}");
+        assert!(reading["cpu_count"].is_number() && reading["cpu_used_pct"].is_number(), "{reading}");
+    }
+    assert!(told[0]["timestamp"].as_i64() < told[1]["timestamp"].as_i64(), "{told:?}");
+    drop(stream);
     server.end().await;
 }

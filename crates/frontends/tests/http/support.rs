@@ -3,12 +3,10 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use engine::{Engine, EngineConfig, Follow, Principal};
+pub(crate) use frontends::http::LimitSettings;
 use frontends::{
     dialects,
-    http::{
-        self, Activity, Authenticate, DevAuth, Gate, Hosts, KeyAuth, LimitSettings, Limits, TcpPlaces, Tls,
-        serve_tcp,
-    },
+    http::{self, Activity, Authenticate, DevAuth, Gate, Hosts, KeyAuth, Limits, TcpPlaces, Tls, serve_tcp},
     mcp::{Mcp, Settings},
     rest::{self, Rest},
     web::{self, Page},

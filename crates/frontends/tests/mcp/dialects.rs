@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use crate::support::{Server, Session, call, posted, request};
 
 const VERSION: &str = "2025-06-18";
+/// The tools of microsandbox-mcp, in its order.
+const THEIRS: &str = include_str!("../data/microsandbox-mcp-tools.json");
 
 async fn names(session: &Session<'_>) -> Vec<String> {
     let listed = session.ask(request(2, "tools/list", json!({}))).await;
@@ -22,10 +24,19 @@ async fn microsandbox_mcp_has_its_own_list_and_shares_the_sandboxes() {
     let server = Server::new().await;
     let native = server.begin("2025-06-18", "alice").await;
     let theirs = server.begin_at("/mcp/microsandbox-mcp", VERSION, "alice").await;
-    let listed = names(&theirs).await;
-    assert_eq!((listed.len(), listed[4].as_str()), (70, "sandbox_restore"));
+    let facts: Vec<Value> = serde_json::from_str(THEIRS).unwrap();
+    let expected: Vec<_> = facts.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        (names(&theirs).await, expected.len()),
+        (expected.iter().map(ToString::to_string).collect(), 70)
+    );
     let older = server.begin_at("/mcp/microsandbox-mcp-0.6", VERSION, "alice").await;
-    assert_eq!(names(&older).await.len(), 69);
+    let before = expected.iter().filter(|name| **name != "sandbox_restore").map(|name| match *name {
+        "snapshot_save" => "snapshot_export".to_owned(),
+        "snapshot_load" => "snapshot_import".to_owned(),
+        name => name.to_owned(),
+    });
+    assert_eq!(names(&older).await, before.collect::<Vec<_>>());
 
     let resources = theirs.ask(request(3, "resources/list", json!({}))).await;
     let uris: Vec<_> =

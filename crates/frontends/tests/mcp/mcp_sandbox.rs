@@ -398,6 +398,7 @@ async fn files_are_served_by_path_to_those_who_may_read_them() {
         (target("plot.html"), &bob, 404),
         (target("none.html"), &alice, 404),
         (target("/app/results"), &alice, 409),
+        (format!("{}&surprise=1", target("plot.html")), &alice, 400),
         ("/sandbox/file".to_owned(), &alice, 400),
         ("/sandbox/file?sandbox_id=../x&file_path=/etc/passwd".to_owned(), &alice, 404),
         (target("plot.html"), &"wrn_wrong".to_owned(), 401),
@@ -420,6 +421,8 @@ async fn users_are_keys_which_the_operator_makes() {
         (new.clone(), "root", 409),
         (new, secret.as_str(), 403),
         (json!({ "username": "../x" }), "root", 400),
+        (json!({ "username": "dave", "surprise": 1 }), "root", 400),
+        (json!({ "username": 7 }), "root", 400),
         (json!({}), "root", 400),
         (json!([]), "root", 400),
     ] {

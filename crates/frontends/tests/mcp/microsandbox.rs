@@ -423,3 +423,18 @@ async fn a_configuration_is_carried_out() {
     let outside = with("thief", json!({ "config": { "volumes": ["/etc:/loot"] } }));
     assert_eq!(refused(&server, "ana", "sandbox.start", outside).await.1, 3001);
 }
+
+#[tokio::test]
+async fn an_image_that_stands_for_a_language_needs_its_interpreter() {
+    let server = Server::new().await;
+    for (image, language) in [("microsandbox/python", "python"), ("microsandbox/node:latest", "javascript")] {
+        // Without programs along its path, the host's are as good as not there.
+        let config = json!({ "image": image, "envs": ["PATH=/nowhere"] });
+        let (status, _, message) =
+            refused(&server, "ana", "sandbox.start", with("lab", json!({ "config": config }))).await;
+        let expected = format!("{image} stands for the {language} of this host, which has none");
+        assert!(status == 501 && message.contains(&expected), "{status} {message}");
+    }
+    let metrics = result(&server, "sandbox.metrics.get", json!({ "namespace": "default" })).await;
+    assert!(!metrics.to_string().contains("lab"), "nothing is left of it: {metrics}");
+}

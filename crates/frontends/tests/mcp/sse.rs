@@ -1,6 +1,7 @@
 //! The older transport: one stream to read, one address to post to.
 
 use axum::{body::Body, http::Request};
+use frontends::dialects;
 use serde_json::{Value, json};
 
 use crate::support::{Events, Server, call, hello, posted, request};
@@ -54,4 +55,31 @@ async fn a_client_that_showed_its_key_in_the_address_is_given_it_back() {
     );
     let (_events, endpoint) = open(&server, "/sse").await;
     assert!(!endpoint.contains("api_key"), "{endpoint}");
+}
+
+#[tokio::test]
+async fn every_dialect_has_a_stream_of_its_own() {
+    let server = Server::new().await;
+    for name in dialects::names() {
+        let (mut events, endpoint) = open(&server, &format!("/sse/{name}")).await;
+        say(&server, &endpoint, hello("2024-11-05")).await;
+        let greeting = events.answer(0).await;
+        assert_eq!(greeting["result"]["protocolVersion"], "2024-11-05", "{name}: {greeting}");
+        say(&server, &endpoint, json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        say(&server, &endpoint, request(1, "tools/list", json!({}))).await;
+        // The same list as at the dialect's address for streamable HTTP.
+        let listed = events.answer(1).await["result"]["tools"].clone();
+        let path = format!("/mcp/{name}");
+        let there = server.ask(&path, request(1, "tools/list", json!({}))).await.json();
+        assert_eq!(listed, there["result"]["tools"], "{name}");
+
+        let (tool, arguments) = match name {
+            "microsandbox" => ("sandbox_get_metrics", json!({ "namespace": "default" })),
+            "mcp-sandbox" => ("list_sandboxes", json!({})),
+            _ => ("sandbox_list", json!({})),
+        };
+        say(&server, &endpoint, call(2, tool, arguments)).await;
+        let answer = events.answer(2).await;
+        assert!(answer["result"].is_object() && answer["result"]["isError"] != true, "{name}: {answer}");
+    }
 }

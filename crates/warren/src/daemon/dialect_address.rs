@@ -52,6 +52,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_dialect_has_the_address_of_its_own_server() {
+        let address = |dialect| of(dialect, &McpSandboxConfig::default()).unwrap();
+        let shown = |dialect| address(dialect).map(|address| address.to_string());
+        assert_eq!(shown(OPENSANDBOX).as_deref(), Some("127.0.0.1:8080"));
+        assert_eq!(shown(frontends::dialects::MICROSANDBOX), None);
+        assert_eq!(shown(frontends::mcp::NATIVE), None);
+    }
+
+    #[test]
     fn variables_of_mcp_sandbox_are_honoured_and_wrong_ones_named() {
         let address = |host, port| decide(host, port).map(|address| address.to_string());
         assert_eq!(address(None, None).unwrap(), "127.0.0.1:8181");

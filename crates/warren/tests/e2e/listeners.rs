@@ -157,6 +157,47 @@ fn every_listener_has_the_same_checks_and_its_own_plain_routes() {
 }
 
 #[test]
+fn opensandbox_on_a_port_of_its_own_needs_no_prefix_and_no_sign() {
+    let world = World::new();
+    let served = world.serve(&["--also-listen", "127.0.0.1:0=opensandbox"]);
+    let address = world.further()["opensandbox"].clone();
+    let key = world.key("red");
+    let ask_of = |address: &str, line: &str, body: &str| {
+        ask_at(
+            address,
+            &[
+                &format!("{line} HTTP/1.1"),
+                &format!("host: {address}"),
+                // Neither their user agent nor their header: any HTTP client is one of theirs here.
+                &format!("authorization: Bearer {key}"),
+                "content-type: application/json",
+                &format!("content-length: {}\r\n\r\n{body}", body.len()),
+            ],
+        )
+    };
+    let ask = |line: &str, body: &str| ask_of(&address, line, body);
+    let new = json!({ "image": { "uri": "host" }, "timeout": 600, "metadata": { "team": "x" } }).to_string();
+    let made = ask("POST /sandboxes", &new).expect(202).json();
+    let id = made["id"].as_str().unwrap();
+    for path in ["/sandboxes", "/v1/sandboxes", "/opensandbox/v1/sandboxes"] {
+        let listed = ask(&format!("GET {path}"), "").expect(200).json();
+        assert_eq!(listed["items"], json!([made]), "{path}");
+    }
+    assert_eq!(ask("GET /health", "").expect(200).json(), json!({ "status": "healthy" }));
+    assert_eq!(ask("GET /v1/version", "").expect(200).json()["server"], "warren");
+    let missing = ask("GET /sandboxes/nobody", "").expect(404).json();
+    assert_eq!(missing["code"], "SANDBOX::SANDBOX_NOT_FOUND");
+    let given = ask(&format!("GET /v1/sandboxes/{id}/endpoints/44772"), "").expect(200).json();
+    let endpoint = given["endpoint"].as_str().unwrap();
+    assert!(endpoint.starts_with(&format!("{address}/")), "{given}");
+    // The first listener has nothing there.
+    ask_of(served.url().split_once("://").unwrap().1, "GET /sandboxes", "").expect(404);
+    let listed = world.run(&["ps", "--json", "--namespace", "red"]).expect(0).json();
+    assert_eq!(listed["sandboxes"][0]["id"], id);
+    served.stop();
+}
+
+#[test]
 fn a_taken_port_stops_the_start_before_anything_is_touched() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -339,3 +339,39 @@ fn the_configuration_says_when_forgotten_sandboxes_stop() {
     until("it stops by itself", || world.run(&["inspect", "dev"]).expect(0).json()["state"] == "stopped");
     assert!(world.run(&["inspect", "dev"]).expect(0).json()["reason"].to_string().contains("idle"));
 }
+
+#[test]
+fn every_dialect_is_spoken_over_stdio() {
+    let world = World::new();
+    for (dialect, server, n_tools, tool, arguments) in [
+        ("warren", "warren", None, "sandbox_list", json!({})),
+        (
+            "microsandbox",
+            "microsandbox-server",
+            Some(5),
+            "sandbox_get_metrics",
+            json!({ "namespace": "default" }),
+        ),
+        ("microsandbox-mcp", "microsandbox", Some(70), "sandbox_list", json!({})),
+        ("microsandbox-mcp-0.6", "microsandbox", Some(69), "sandbox_list", json!({})),
+        ("mcp-sandbox", "", Some(7), "list_sandboxes", json!({})),
+        ("opensandbox", "", Some(19), "sandbox_list", json!({})),
+    ] {
+        let mut client = Client::start(world.command(&["mcp", "--dialect", dialect]));
+        let info = json!({ "name": "e2e", "version": "1" });
+        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info });
+        let greeting = client.ask("initialize", hello);
+        assert_eq!(greeting["result"]["protocolVersion"], "2025-06-18", "{dialect}: {greeting}");
+        let name = greeting["result"]["serverInfo"]["name"].as_str().unwrap();
+        assert!(server.is_empty() || name == server, "{dialect}: {greeting}");
+        client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        let listed = client.ask("tools/list", json!({}));
+        let tools = listed["result"]["tools"].as_array().unwrap();
+        assert!(n_tools.is_none_or(|n| tools.len() == n), "{dialect}: {}", tools.len());
+        assert!(tools.iter().any(|listed| listed["name"] == tool), "{dialect}: {listed}");
+        let answer = client.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
+        let is_success = answer["result"]["content"].is_array() && answer["result"]["isError"] != true;
+        assert!(is_success, "{dialect}: {answer}");
+        assert_eq!(client.leave(), Some(0), "{dialect}");
+    }
+}

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     http::ask_at,
@@ -47,9 +47,10 @@ fn the_server_starts_and_stops_as_it_did() {
 
     let key = world.run_msb(&["server", "keygen", "--expire", "3mo", "-n", "blue"]).expect(0).text();
     assert!(key.starts_with("msb_"), "{key}");
-    let rpc = |namespace: &str| {
-        let params = json!({ "sandbox": "lab", "namespace": namespace });
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "sandbox.start", "params": params });
+    let rpc = |method: &str, namespace: &str, mut params: Value| {
+        params["sandbox"] = json!("lab");
+        params["namespace"] = json!(namespace);
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let body = body.to_string();
         let head = [
             "POST /api/v1/rpc HTTP/1.1",
@@ -60,12 +61,22 @@ fn the_server_starts_and_stops_as_it_did() {
         ];
         ask_at(&address, &head)
     };
-    rpc("blue").expect(200);
-    rpc("red").expect(403);
+    rpc("sandbox.start", "blue", json!({})).expect(200);
+    rpc("sandbox.start", "red", json!({})).expect(403);
     let listed = world.run_msb(&["server", "list", "-n", "blue"]).expect(0).text();
     assert!(listed.contains("lab"), "{listed}");
     let status = world.run_msb(&["server", "status", "lab"]).expect(0);
     assert!(status.stderr.contains(&address), "{status:?}");
+    let command = json!({ "command": "sh", "args": ["-c", "echo first; echo last"] });
+    rpc("sandbox.command.run", "blue", command).expect(200);
+    let log = |more: &[&str]| {
+        let args = [&["server", "log", "lab", "-n", "blue"], more].concat();
+        world.run_msb(&args).expect(0).text()
+    };
+    let whole = log(&[]);
+    assert!(whole.contains("first\n") && whole.ends_with("last\n"), "{whole}");
+    let end = log(&["--sandbox", "--tail", "1"]);
+    assert!(!end.contains("first") && end.ends_with("last\n"), "{end}");
 
     let stopped = world.run_msb(&["server", "stop"]).expect(0);
     assert!(stopped.stderr.contains("has stopped"), "{stopped:?}");

@@ -15,6 +15,7 @@ mod words;
 use std::sync::Arc;
 
 use self::form::Plain;
+pub use self::routes::mcp_sandbox_routes;
 pub(super) use self::routes::routes;
 use crate::mcp::{Dialect, Hints, Manner, Surface, Tool, Toolset};
 

@@ -8,7 +8,7 @@ use axum::{
     extract::{Path, Query, State, rejection::JsonRejection},
     http::{HeaderMap, Method, StatusCode},
     response::{IntoResponse, Response},
-    routing::{delete, get, post},
+    routing::{MethodFilter, on},
 };
 use engine::{Force, LinkTarget, NewKey, OpenLink, Principal, SandboxRef};
 use sandbox::{Error, ErrorKind, KeySpec};
@@ -22,10 +22,17 @@ use super::{
 };
 use crate::{
     code::Serving,
-    http::{error_hint, handler::erased, http_status},
+    http::{
+        error_hint,
+        handler::{AnyHandler, erased},
+        http_status,
+    },
     links,
     mcp::Mcp,
 };
+
+/// Where its routes are when another dialect has the plain paths.
+const PREFIX: &str = "/mcp-sandbox";
 
 #[derive(Debug, Clone)]
 struct Front {
@@ -33,21 +40,39 @@ struct Front {
     serving: Serving,
 }
 
+/// What is served besides MCP: method, path below the prefix, and who answers.
+fn table() -> [(Method, &'static str, AnyHandler<Front>); 9] {
+    [
+        (Method::GET, "/sandbox/file", erased(file)),
+        (Method::GET, "/health", erased(health)),
+        (Method::POST, "/api/register", erased(register)),
+        (Method::POST, "/api/token", erased(token)),
+        (Method::GET, "/api/users/me", erased(me)),
+        (Method::GET, "/api/users/me/api-key", erased(api_key)),
+        (Method::POST, "/api/users/me/api-key/regenerate", erased(regenerate)),
+        (Method::GET, "/api/users/me/sandboxes", erased(sandboxes)),
+        (Method::DELETE, "/api/users/me/sandboxes/{sandbox}", erased(remove)),
+    ]
+}
+
+/// Method and path of each route, for whoever tries all of them.
+pub fn mcp_sandbox_routes() -> impl Iterator<Item = (String, String)> {
+    table().into_iter().map(|(method, path, _)| (method.to_string(), format!("{PREFIX}{path}")))
+}
+
 /// Below `/mcp-sandbox`, and at the plain paths where they are this dialect's.
 pub(in crate::dialects) fn routes(mcp: &Mcp, is_plain: bool) -> Router {
     let own = || {
-        Router::new()
-            .route("/sandbox/file", get(erased(file)))
-            .route("/health", get(erased(health)))
-            .route("/api/register", post(erased(register)))
-            .route("/api/token", post(erased(token)))
-            .route("/api/users/me", get(erased(me)))
-            .route("/api/users/me/api-key", get(erased(api_key)))
-            .route("/api/users/me/api-key/regenerate", post(erased(regenerate)))
-            .route("/api/users/me/sandboxes", get(erased(sandboxes)))
-            .route("/api/users/me/sandboxes/{sandbox}", delete(erased(remove)))
+        let mut router = Router::new();
+        for (method, path, handler) in table() {
+            // Each method in the table is one that a router can tell apart.
+            if let Ok(method) = MethodFilter::try_from(method) {
+                router = router.route(path, on(method, handler));
+            }
+        }
+        router
     };
-    let named = Router::new().nest("/mcp-sandbox", own());
+    let named = Router::new().nest(PREFIX, own());
     let all = if is_plain { named.merge(own()) } else { named };
     all.with_state(Front { mcp: mcp.clone(), serving: Serving::default() })
 }
@@ -78,6 +103,7 @@ impl IntoResponse for Refused {
 type Answer<T> = Result<T, Refused>;
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct FileQuery {
     sandbox_id: String,
     file_path: String,
@@ -110,6 +136,7 @@ async fn health() -> Json<Value> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct NewUser {
     username: String,
     email: Option<String>,

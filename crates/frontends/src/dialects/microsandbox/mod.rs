@@ -16,6 +16,7 @@ mod target;
 use std::sync::Arc;
 
 pub(super) use self::rpc::routes;
+pub use self::rpc::rpc_methods;
 pub use self::stand_in::{lacks_language, stand_in};
 use crate::mcp::{Dialect, Hints, Manner, Surface, Tool, Toolset};
 

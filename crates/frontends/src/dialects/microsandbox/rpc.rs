@@ -45,6 +45,11 @@ struct Rpc {
     surface: Arc<LazyLock<Arc<Surface>>>,
 }
 
+/// The names of the methods, for whoever tries all of them.
+pub fn rpc_methods() -> impl Iterator<Item = &'static str> {
+    METHODS.into_iter().map(|(name, _)| name)
+}
+
 pub(in crate::dialects) fn routes(mcp: &Mcp) -> Router {
     let rpc = Rpc { mcp: mcp.clone(), surface: Arc::new(LazyLock::new(surface)) };
     Router::new()

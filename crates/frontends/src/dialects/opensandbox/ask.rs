@@ -1,15 +1,18 @@
 //! What every route reads of a request: who asks, about which sandbox, and with which query.
 
 use axum::{
-    extract::{FromRequestParts, Query},
+    extract::{FromRequestParts, MatchedPath, Query},
     http::request::Parts,
 };
 use engine::{Engine, Principal, SandboxRef, SandboxView};
 use sandbox::{Error, Result, SandboxState, Thing};
 
-use super::handle::{SandboxHandle, shown};
+use super::{
+    handle::{SandboxHandle, shown},
+    listed::{self, Parameters},
+};
 use crate::{
-    http::{ApiError, caller, path_parameters},
+    http::{ApiError, OPENSANDBOX, caller, path_parameters},
     mcp::Mcp,
     ports::Proxy,
 };
@@ -41,7 +44,9 @@ impl FromRequestParts<Front> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Front) -> Result<Self, ApiError> {
-        Self::of(parts)
+        let caller = Self::of(parts)?;
+        caller.query.check(parts)?;
+        Ok(caller)
     }
 }
 
@@ -83,6 +88,7 @@ impl FromRequestParts<Front> for Ask {
         let which = sandbox_of(caller.parameter("sandbox"))?;
         // Before anything else of the request is looked at: what is wrong with that must not tell a stranger more.
         front.engine().sandbox(&caller.who, &which).await?;
+        caller.query.check(parts)?;
         Ok(Self { caller, which, engine: front.engine().clone() })
     }
 }
@@ -122,6 +128,17 @@ fn sandbox_of(text: &str) -> Result<SandboxRef> {
 #[derive(Debug)]
 pub(super) struct Pairs(Vec<(String, String)>);
 
+/// Those of a route that answers everyone.
+impl FromRequestParts<Front> for Pairs {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Front) -> Result<Self, ApiError> {
+        let pairs = Self::of(parts)?;
+        pairs.check(parts)?;
+        Ok(pairs)
+    }
+}
+
 impl Pairs {
     fn of(parts: &Parts) -> Result<Self> {
         let Query(pairs): Query<Vec<(String, String)>> =
@@ -133,13 +150,19 @@ impl Pairs {
         Ok(Self(pairs))
     }
 
-    /// Refuses parameters that a route does not have: one that is misspelt must not be ignored.
-    pub(super) fn only(&self, known: &[&str]) -> Result<&Self> {
-        match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
-            None => Ok(self),
-            Some((name, _)) => Err(Error::invalid(format!("unknown parameter {:?}", shown(name)))
-                .with_hint(format!("This route takes {}.", known.join(", ")))),
-        }
+    /// Refuses parameters that the route does not have: one that is misspelt must not be ignored.
+    fn check(&self, parts: &Parts) -> Result<()> {
+        let path = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
+        let path = path.strip_prefix(OPENSANDBOX).unwrap_or(path);
+        let Parameters::Only(known) = listed::parameters(&parts.method, path) else { return Ok(()) };
+        let Some((name, _)) = self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) else {
+            return Ok(());
+        };
+        let hint = match known {
+            [] => "This route takes no parameters.".to_owned(),
+            _ => format!("This route takes {}.", known.join(", ")),
+        };
+        Err(Error::invalid(format!("unknown parameter {:?}", shown(name))).with_hint(hint))
     }
 
     pub(super) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {

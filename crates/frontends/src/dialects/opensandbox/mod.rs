@@ -16,6 +16,7 @@ mod execd;
 mod files;
 mod handle;
 mod lifecycle;
+mod listed;
 mod metrics;
 mod openapi;
 mod page;

@@ -3,65 +3,10 @@
 use axum::{Json, Router, routing::get};
 use serde_json::{Map, Value, json};
 
-use super::ask::Front;
-
-const LIFECYCLE: &str = "lifecycle";
-const COMMANDS: &str = "execd";
-const NETWORK: &str = "egress";
-
-/// Every route: its tag, methods and path below the prefix.
-const ROUTES: &[(&str, &[&str], &str)] = &[
-    (LIFECYCLE, &["get", "post"], "/sandboxes"),
-    (LIFECYCLE, &["get", "delete"], "/sandboxes/{sandbox}"),
-    (LIFECYCLE, &["patch"], "/sandboxes/{sandbox}/metadata"),
-    (LIFECYCLE, &["post"], "/sandboxes/{sandbox}/pause"),
-    (LIFECYCLE, &["post"], "/sandboxes/{sandbox}/resume"),
-    (LIFECYCLE, &["post"], "/sandboxes/{sandbox}/renew-expiration"),
-    (LIFECYCLE, &["post"], "/sandboxes/{sandbox}/snapshots"),
-    (LIFECYCLE, &["get"], "/sandboxes/{sandbox}/endpoints/{port}"),
-    (LIFECYCLE, &["get"], "/sandboxes/{sandbox}/diagnostics/{kind}"),
-    (LIFECYCLE, &["get", "put", "patch", "delete"], "/sandboxes/{sandbox}/networkpolicy"),
-    (LIFECYCLE, &["get", "post", "put", "patch", "delete"], "/sandboxes/{sandbox}/proxy/{port}"),
-    (LIFECYCLE, &["get", "post", "put", "patch", "delete"], "/sandboxes/{sandbox}/proxy/{port}/{path}"),
-    (LIFECYCLE, &["get"], "/snapshots"),
-    (LIFECYCLE, &["get", "delete"], "/snapshots/{snapshot}"),
-    (LIFECYCLE, &["get", "post"], "/pools"),
-    (LIFECYCLE, &["get", "put", "delete"], "/pools/{name}"),
-    (LIFECYCLE, &["get", "post"], "/templates"),
-    (LIFECYCLE, &["get", "delete"], "/templates/{template}"),
-    (LIFECYCLE, &["post"], "/metrics/events"),
-    (LIFECYCLE, &["get"], "/health"),
-    (LIFECYCLE, &["get"], "/version"),
-    (LIFECYCLE, &["get"], "/openapi.json"),
-    (COMMANDS, &["get"], "/sandboxes/{sandbox}/proxy/44772/ping"),
-    (COMMANDS, &["post", "delete"], "/sandboxes/{sandbox}/proxy/44772/command"),
-    (COMMANDS, &["get"], "/sandboxes/{sandbox}/proxy/44772/command/status/{exec}"),
-    (COMMANDS, &["get"], "/sandboxes/{sandbox}/proxy/44772/command/{exec}/logs"),
-    (COMMANDS, &["post"], "/sandboxes/{sandbox}/proxy/44772/session"),
-    (COMMANDS, &["delete"], "/sandboxes/{sandbox}/proxy/44772/session/{session}"),
-    (COMMANDS, &["post"], "/sandboxes/{sandbox}/proxy/44772/session/{session}/run"),
-    (COMMANDS, &["post"], "/sandboxes/{sandbox}/proxy/44772/pty"),
-    (COMMANDS, &["get", "delete"], "/sandboxes/{sandbox}/proxy/44772/pty/{exec}"),
-    (COMMANDS, &["get"], "/sandboxes/{sandbox}/proxy/44772/pty/{exec}/ws"),
-    (COMMANDS, &["post", "delete"], "/sandboxes/{sandbox}/proxy/44772/code"),
-    (COMMANDS, &["post"], "/sandboxes/{sandbox}/proxy/44772/code/context"),
-    (COMMANDS, &["get", "delete"], "/sandboxes/{sandbox}/proxy/44772/code/contexts"),
-    (COMMANDS, &["get", "delete"], "/sandboxes/{sandbox}/proxy/44772/code/contexts/{context}"),
-    (COMMANDS, &["delete"], "/sandboxes/{sandbox}/proxy/44772/files"),
-    (COMMANDS, &["get"], "/sandboxes/{sandbox}/proxy/44772/files/info"),
-    (COMMANDS, &["get"], "/sandboxes/{sandbox}/proxy/44772/files/search"),
-    (COMMANDS, &["get"], "/sandboxes/{sandbox}/proxy/44772/files/download"),
-    (COMMANDS, &["post"], "/sandboxes/{sandbox}/proxy/44772/files/upload"),
-    (COMMANDS, &["post"], "/sandboxes/{sandbox}/proxy/44772/files/mv"),
-    (COMMANDS, &["post"], "/sandboxes/{sandbox}/proxy/44772/files/permissions"),
-    (COMMANDS, &["post"], "/sandboxes/{sandbox}/proxy/44772/files/replace"),
-    (COMMANDS, &["post", "delete"], "/sandboxes/{sandbox}/proxy/44772/directories"),
-    (COMMANDS, &["get"], "/sandboxes/{sandbox}/proxy/44772/directories/list"),
-    (COMMANDS, &["get"], "/sandboxes/{sandbox}/proxy/44772/metrics"),
-    (COMMANDS, &["get"], "/sandboxes/{sandbox}/proxy/44772/metrics/watch"),
-    (NETWORK, &["get", "post", "put", "patch", "delete"], "/sandboxes/{sandbox}/proxy/18080/policy"),
-    (NETWORK, &["get"], "/sandboxes/{sandbox}/proxy/18080/healthz"),
-];
+use super::{
+    ask::{Front, Pairs},
+    listed::{Parameters, ROUTES},
+};
 
 pub(super) fn routes() -> Router<Front> {
     Router::new()
@@ -70,17 +15,22 @@ pub(super) fn routes() -> Router<Front> {
         .route("/openapi.json", get(document))
 }
 
-async fn health() -> Json<Value> {
+async fn health(_: Pairs) -> Json<Value> {
     Json(json!({ "status": "healthy" }))
 }
 
-async fn version() -> Json<Value> {
+async fn version(_: Pairs) -> Json<Value> {
     Json(json!({ "version": env!("CARGO_PKG_VERSION"), "server": "warren" }))
 }
 
-async fn document() -> Json<Value> {
-    let paths: Map<_, _> =
-        ROUTES.iter().map(|(tag, methods, path)| ((*path).to_owned(), item(tag, methods, path))).collect();
+async fn document(_: Pairs) -> Json<Value> {
+    let mut paths = Map::new();
+    for (tag, methods, path, query) in ROUTES {
+        let item = paths.entry(*path).or_insert_with(|| item(path));
+        for method in *methods {
+            item[*method] = operation(tag, query);
+        }
+    }
     Json(json!({
         "openapi": "3.1.0",
         "info": {
@@ -94,16 +44,23 @@ async fn document() -> Json<Value> {
     }))
 }
 
-fn item(tag: &str, methods: &[&str], path: &str) -> Value {
+fn item(path: &str) -> Value {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let parameters: Vec<_> = names
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
         .collect();
-    let mut item = Map::new();
-    item.insert("parameters".to_owned(), json!(parameters));
-    for method in methods {
-        let answers = json!({ "default": { "description": "An answer, or {code, message}." } });
-        item.insert((*method).to_owned(), json!({ "tags": [tag], "responses": answers }));
+    json!({ "parameters": parameters })
+}
+
+fn operation(tag: &str, query: &Parameters) -> Value {
+    let answers = json!({ "default": { "description": "An answer, or {code, message}." } });
+    let mut operation = json!({ "tags": [tag], "responses": answers });
+    if let Parameters::Only(names) = query {
+        let parameters: Vec<_> = names
+            .iter()
+            .map(|name| json!({ "name": name, "in": "query", "schema": { "type": "string" } }))
+            .collect();
+        operation["parameters"] = json!(parameters);
     }
-    Value::Object(item)
+    operation
 }

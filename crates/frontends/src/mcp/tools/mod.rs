@@ -5,6 +5,7 @@ pub(crate) mod create;
 mod denials;
 mod exec;
 mod files;
+mod fitting;
 mod images;
 mod lacks;
 mod lifecycle;

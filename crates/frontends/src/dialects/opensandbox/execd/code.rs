@@ -85,7 +85,7 @@ pub(super) async fn delete_contexts(ask: Ask) -> ApiResult<()> {
 
 /// Contexts for code, and of one language where that is asked for.
 async fn of_language(ask: &Ask) -> Result<Vec<ContextView>> {
-    let asked = ask.query().only(&["language"])?.one("language")?.filter(|text| !text.is_empty());
+    let asked = ask.query().one("language")?.filter(|text| !text.is_empty());
     let sandbox = ask.awake().await?;
     let wanted = match asked {
         Some(text) => Some(language_of(sandbox, Some(text)).await?.interpreter()),
@@ -150,7 +150,7 @@ pub(super) async fn run(ask: Ask, JsonBody(asked): JsonBody<Code>) -> ApiResult<
 
 /// Interrupts a run; its context keeps its variables if it can.
 pub(super) async fn interrupt(ask: Ask) -> ApiResult<()> {
-    let id = exec_id(ask.query().only(&["id"])?.required("id")?)?;
+    let id = exec_id(ask.query().required("id")?)?;
     let SandboxHandle { engine, who, which } = ask.sandbox();
     match engine.exec_signal(who, which, &id, SIGINT, SignalScope::Group).await {
         // It has ended.

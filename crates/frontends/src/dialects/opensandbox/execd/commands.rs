@@ -93,7 +93,7 @@ impl Command {
 }
 
 pub(super) async fn interrupt(ask: Ask) -> ApiResult<()> {
-    end_if_running(&ask, &exec_id(ask.query().only(&["id"])?.required("id")?)?).await
+    end_if_running(&ask, &exec_id(ask.query().required("id")?)?).await
 }
 
 /// A command that has ended needs no end.
@@ -132,7 +132,7 @@ fn content(exec: &ExecView) -> String {
 
 /// What a command has printed behind the cursor, both streams in their order.
 pub(super) async fn logs(ask: Ask) -> ApiResult<Response> {
-    let from = ask.query().only(&["cursor"])?.number("cursor")?.unwrap_or(0);
+    let from = ask.query().number("cursor")?.unwrap_or(0);
     let id = exec_id(ask.caller.parameter("exec"))?;
     let SandboxHandle { engine, who, which } = ask.sandbox();
     let last = engine.exec_view(who, which, &id).await?.last_entry;

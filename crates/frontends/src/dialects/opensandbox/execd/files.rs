@@ -39,7 +39,7 @@ pub(super) struct Replacement {
 }
 
 pub(super) async fn info(ask: Ask) -> ApiResult<Json<BTreeMap<String, EntryInfo>>> {
-    let paths = ask.query().only(&["path"])?.several("path")?;
+    let paths = ask.query().several("path")?;
     let sandbox = ask.awake().await?;
     let owners = Owners::read(sandbox).await;
     let mut found = BTreeMap::new();
@@ -52,12 +52,12 @@ pub(super) async fn info(ask: Ask) -> ApiResult<Json<BTreeMap<String, EntryInfo>
 }
 
 pub(super) async fn delete(ask: Ask) -> ApiResult<()> {
-    let paths = ask.query().only(&["path"])?.several("path")?;
+    let paths = ask.query().several("path")?;
     Ok(files::remove(ask.awake().await?, &paths, Removed::Files).await?)
 }
 
 pub(super) async fn search(ask: Ask) -> ApiResult<Json<Vec<EntryInfo>>> {
-    let query = ask.query().only(&["path", "pattern"])?;
+    let query = ask.query();
     let (root, pattern) = (query.required("path")?, query.one("pattern")?.filter(|text| !text.is_empty()));
     let (found, _) = files::search(ask.awake().await?, root, pattern.unwrap_or("*"), MAX_FOUND).await?;
     Ok(Json(found))
@@ -82,7 +82,7 @@ pub(super) async fn replace(
     ask: Ask,
     JsonBody(asked): JsonBody<BTreeMap<String, Replacement>>,
 ) -> ApiResult<Response> {
-    let is_verbose = ask.query().only(&["verbose"])?.flag("verbose")?;
+    let is_verbose = ask.query().flag("verbose")?;
     let asked: Vec<_> = asked
         .into_iter()
         .map(|(path, Replacement { old, new })| files::Replacement { path, old, new })
@@ -103,12 +103,12 @@ pub(super) async fn create_directories(
 }
 
 pub(super) async fn delete_directories(ask: Ask) -> ApiResult<()> {
-    let paths = ask.query().only(&["path"])?.several("path")?;
+    let paths = ask.query().several("path")?;
     Ok(files::remove(ask.awake().await?, &paths, Removed::Directories).await?)
 }
 
 pub(super) async fn list(ask: Ask) -> ApiResult<Json<Vec<EntryInfo>>> {
-    let query = ask.query().only(&["path", "depth"])?;
+    let query = ask.query();
     let (path, depth) = (query.required("path")?, query.number("depth")?.unwrap_or(DEFAULT_DEPTH));
     if depth == 0 {
         return Err(Error::invalid("depth 0: the directory itself has depth 0, its entries have 1").into());

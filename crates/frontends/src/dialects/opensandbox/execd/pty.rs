@@ -108,7 +108,7 @@ pub(super) async fn attach(
     lease: Option<Extension<StreamLease>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> ApiResult<Response> {
-    let query = ask.query().only(&["pty", "since", "takeover"])?;
+    let query = ask.query();
     if query.one("pty")? == Some("0") {
         return Err(Error::new(ErrorKind::Unsupported, "a session without a terminal cannot be attached to")
             .with_hint("Omit pty=0, or run the command with POST /command.")

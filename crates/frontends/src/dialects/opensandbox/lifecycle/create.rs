@@ -110,7 +110,6 @@ pub(super) async fn create(
     base: Option<Extension<BaseUrl>>,
     JsonBody(asked): JsonBody<NewSandbox>,
 ) -> ApiResult<(StatusCode, Json<Value>)> {
-    caller.query.only(&[])?;
     let who = caller.who;
     let snapshot = asked.snapshot_id.clone();
     let Creation { mut spec, pull } = creation(asked, &who)?;

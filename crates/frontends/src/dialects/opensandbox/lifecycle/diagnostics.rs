@@ -34,10 +34,8 @@ pub(super) async fn diagnostics(ask: Ask) -> ApiResult<Response> {
             .with_hint("Ask for logs, events, inspect or summary.")
             .into());
     }
-    // What the text may be narrowed to in OpenSandbox; here it is short anyway.
-    let query = ask.query().only(&["scope", "tail", "since", "limit", "event_limit"])?;
     let text = text(ask.sandbox(), kind).await?;
-    Ok(match query.one("scope")? {
+    Ok(match ask.query().one("scope")? {
         None => text.into_response(),
         Some(scope) => Json(json!({
             "sandboxId": ask.view().await?.id,

@@ -34,7 +34,7 @@ pub(super) fn answer<T>(page: Page, items: Vec<T>, shape: impl Fn(&T) -> Value) 
 }
 
 pub(super) async fn list(State(front): State<Front>, caller: Caller) -> ApiResult<Json<Value>> {
-    let query = caller.query.only(&["state", "metadata", "page", "pageSize"])?;
+    let query = &caller.query;
     let page = page_of(query)?;
     let words: Vec<_> = query.all("state").collect();
     let labels = query.one("metadata")?.map(metadata).transpose()?.unwrap_or_default();

@@ -137,7 +137,7 @@ async fn endpoint(
     ask: Ask,
     base: Option<Extension<BaseUrl>>,
 ) -> ApiResult<Json<Value>> {
-    let query = ask.query().only(&["use_server_proxy", "expires"])?;
+    let query = ask.query();
     // Both ways lead through the daemon: nothing of a sandbox is on the network.
     query.flag("use_server_proxy")?;
     let port = ask.caller.port()?;

@@ -46,7 +46,7 @@ pub(super) async fn create(
 }
 
 pub(super) async fn list(State(front): State<Front>, caller: Caller) -> ApiResult<Json<Value>> {
-    let query = caller.query.only(&["sandboxId", "name", "state", "page", "pageSize"])?;
+    let query = &caller.query;
     let page = page_of(query)?;
     let (source, name) = (query.one("sandboxId")?, query.one("name")?);
     let states: Vec<_> = query.all("state").collect();

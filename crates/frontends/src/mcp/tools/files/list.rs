@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Kind, explained, explained_of, full_mode, iso};
-use crate::mcp::{Answer, Call, Failure, Nullable, Tool, ToolResult, Truncated, next_call::written};
+use crate::mcp::{
+    Answer, Call, Failure, Nullable, Tool, ToolResult, next_call::written, tools::fitting::fit,
+};
 
 /// Entries in one answer when the caller does not say, and at most.
 const DEFAULT_LIMIT: u32 = 1000;
@@ -77,7 +79,7 @@ pub(in crate::mcp::tools) fn listed_entries(
     let mut entries: Vec<_> = found.entries.into_iter().map(FsEntry::from).collect();
     let mut cut = None;
     if arguments.limit.is_none() {
-        cut = fit(&mut entries, call.max_bytes(None));
+        cut = fit("data", &mut entries, call.max_bytes(None));
     }
     if let Some(cut) = &mut cut {
         let ListArguments { name, path, recursive, .. } = arguments;
@@ -101,30 +103,6 @@ pub(in crate::mcp::tools) fn listed_entries(
              subdirectory, or set a larger limit (at most {MAX_LIMIT})."
         )
     }))
-}
-
-/// Leaves out what does not fit into so many bytes; the first entry always does.
-fn fit(entries: &mut Vec<FsEntry>, max_bytes: usize) -> Option<Truncated> {
-    let sizes: Vec<_> =
-        entries.iter().map(|entry| serde_json::to_string(entry).map_or(0, |text| text.len() + 1)).collect();
-    let total: usize = sizes.iter().sum();
-    if total <= max_bytes {
-        return None;
-    }
-    let mut n_bytes = 0;
-    let n_kept = sizes.iter().take_while(|size| {
-        n_bytes += **size;
-        n_bytes <= max_bytes
-    });
-    let n_kept = n_kept.count().max(1);
-    entries.truncate(n_kept);
-    let returned: usize = sizes[..n_kept].iter().sum();
-    Some(Truncated {
-        field: "data".to_owned(),
-        returned_bytes: returned as u64,
-        total_bytes: total as u64,
-        hint: None,
-    })
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -2,6 +2,7 @@
 
 mod archives;
 mod change;
+mod diff;
 mod fork;
 mod look;
 mod restore;
@@ -62,7 +63,7 @@ fn using() -> Vec<Tool> {
             "Create a sandbox from a snapshot, or with replace return an existing one to it. Nothing is copied.";
         "sandbox_fork", "Fork sandbox", ADDS, fork::fork, core:
             "Create one or more copies of a running or stopped sandbox with its current files. All or none.";
-        "sandbox_diff", "Show sandbox changes", READS, fork::diff:
+        "sandbox_diff", "Show sandbox changes", READS, diff::diff:
             "List the files that a sandbox changed since its image, a snapshot or its fork; optionally as a patch.";
     }
 }

@@ -296,6 +296,49 @@ async fn a_fork_is_compared_with_its_source() {
     assert_eq!(error["code"], "not_found");
 }
 
+/// The arguments of the calls that a hint writes out, in their order.
+fn written_calls(hint: &str) -> Vec<Value> {
+    let calls = hint.split("sandbox_diff ").skip(1);
+    calls.filter_map(|rest| serde_json::Deserializer::from_str(rest).into_iter().next()?.ok()).collect()
+}
+
+#[tokio::test]
+async fn a_long_list_of_changes_and_a_long_patch_are_cut_with_the_call_for_the_rest() {
+    let Some(world) = World::new().await else { return };
+    let fill = "mkdir many; cd many; touch $(seq 1 3000); seq 1 100000 > /root/long.txt";
+    world.data("sandbox_shell", json!({ "name": "dev", "command": fill })).await;
+    let diff = json!({ "name": "dev", "path": "/root", "patch": true });
+    let envelope = world.client.ask("sandbox_diff", diff).await;
+    let listed = |envelope: &Value| envelope["data"]["changes"].as_array().unwrap().len();
+    let [changes, patch] = envelope["truncated"].as_array().unwrap().as_slice() else {
+        panic!("{:#}", envelope["truncated"]);
+    };
+    assert!(envelope["data"]["changes"].to_string().len() <= 24 * 1024 + 2);
+    assert_eq!((&changes["field"], &envelope["data"]["moreChanges"]), (&json!("changes"), &json!(true)));
+    let hint = changes["hint"].as_str().unwrap();
+    let calls = written_calls(hint);
+    let one = json!({ "name": "dev", "path": "/root/many" });
+    // The file, its directory, and what was there before; the sandbox's home itself may have changed, too.
+    let n_found = calls[1]["limit"].as_u64().unwrap();
+    assert!(n_found >= 3003, "{hint}");
+    assert!(hint.starts_with(&format!("{} of {n_found} changes are listed.", listed(&envelope))), "{hint}");
+    assert_eq!(calls, [one, json!({ "name": "dev", "path": "/root", "limit": n_found })]);
+    let whole = world.client.ask("sandbox_diff", calls[1].clone()).await;
+    assert_eq!((listed(&whole) as u64, whole.get("truncated")), (n_found, None));
+    assert_eq!(whole["data"]["moreChanges"], false);
+
+    let shown = envelope["data"]["patch"].as_str().unwrap();
+    assert!(shown.len() <= 24 * 1024 && shown.ends_with('\n'), "{}", shown.len());
+    assert_eq!((&patch["field"], &envelope["data"]["patchCut"]), (&json!("patch"), &json!(true)));
+    let calls = written_calls(patch["hint"].as_str().unwrap());
+    let total = patch["totalBytes"].as_u64().unwrap();
+    assert_eq!(calls, [json!({ "name": "dev", "path": "/root", "patch": true, "maxBytes": total })]);
+    let whole = world.client.ask("sandbox_diff", calls[0].clone()).await;
+    let text = whole["data"]["patch"].as_str().unwrap();
+    assert_eq!((text.len() as u64, &whole["data"]["patchCut"]), (total, &json!(false)));
+    assert!(text.starts_with(shown) && text.contains("\n+100000\n"));
+}
+
 #[test]
 fn the_source_of_a_snapshot_is_listed_as_required() {
     let tool = crate::mcp::testing::native().find("snapshot_create").unwrap();

@@ -155,38 +155,31 @@ fn upload() -> Vec<u8> {
 /// The routes beside mcp-sandbox's tools.
 fn mcp_sandbox(of: &Belongings) -> Vec<Operation> {
     let user = json!({ "username": "attack", "password": "attack" });
-    let file = format!("sandbox_id={}&file_path=/root/secret", of.sandbox);
-    [
-        ("get", "/sandbox/file", file.as_str(), None),
-        ("get", "/health", "", None),
-        ("post", "/api/register", "", Some(user.clone())),
-        ("post", "/api/token", "", Some(user)),
-        ("get", "/api/users/me", "", None),
-        ("get", "/api/users/me/api-key", "", None),
-        ("post", "/api/users/me/api-key/regenerate", "", None),
-        ("get", "/api/users/me/sandboxes", "", None),
-        ("delete", "/api/users/me/sandboxes/{sandbox}", "", None),
-    ]
-    .into_iter()
-    .map(|(method, path, query, body)| operation(method, &format!("{MCP_SANDBOX}{path}"), of, query, body))
-    .collect()
+    let one = |(method, path): (String, String)| {
+        let (query, body) = match path.strip_prefix(MCP_SANDBOX).unwrap_or(&path) {
+            "/sandbox/file" => (format!("sandbox_id={}&file_path=/root/secret", of.sandbox), None),
+            "/api/register" | "/api/token" => (String::new(), Some(user.clone())),
+            _ => (String::new(), None),
+        };
+        operation(&method, &path, of, &query, body)
+    };
+    dialects::mcp_sandbox_routes().map(one).collect()
 }
 
 /// The methods of microsandbox's JSON-RPC, each as a route of its own.
 fn rpc(of: &Belongings) -> Vec<Operation> {
-    let one = |method: &str, mut params: Value| {
+    let one = |method: &str| {
+        let mut params = match method {
+            "sandbox.repl.run" => json!({ "language": "python", "code": "1" }),
+            "sandbox.command.run" => json!({ "command": "true" }),
+            _ => json!({}),
+        };
         params["sandbox"] = json!(of.sandbox);
         params["namespace"] = json!(OURS);
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let asked = operation("post", RPC, of, "", Some(message));
         Operation { path: format!("{RPC}#{method}"), ..asked }
     };
-    vec![
-        operation("get", "/api/v1/health", of, "", None),
-        one("sandbox.start", json!({})),
-        one("sandbox.stop", json!({})),
-        one("sandbox.repl.run", json!({ "language": "python", "code": "1" })),
-        one("sandbox.command.run", json!({ "command": "true" })),
-        one("sandbox.metrics.get", json!({})),
-    ]
+    let health = operation("get", "/api/v1/health", of, "", None);
+    std::iter::once(health).chain(dialects::rpc_methods().map(one)).collect()
 }
