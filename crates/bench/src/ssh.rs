@@ -43,8 +43,8 @@ pub(crate) struct Options {
     cipher: Option<String>,
 }
 
-/// The key exchange of both. The first choice of an older client may be one that only OpenSSH's server has, and takes
-/// longer than everything else.
+/// The key exchange of both, unless the client's own choice is measured. The first choice of an older client may be one that
+/// only OpenSSH's server has, and takes longer than everything else.
 const KEY_EXCHANGE: &str = "KexAlgorithms=curve25519-sha256";
 
 pub(crate) async fn measure(program: &Path, options: &Options) -> Result<Report> {
@@ -85,8 +85,8 @@ async fn compare(daemon: &Daemon, port: u16, options: &Options) -> Result<Report
     let local = place.join("local");
     fs::write(&local, noise(options.mib))?;
 
-    let (mut puts, mut gets, mut connects) =
-        ([const { Vec::new() }; 2], [const { Vec::new() }; 2], [const { Vec::new() }; 2]);
+    let (mut puts, mut gets) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
+    let (mut connects, mut default_connects) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
     for run in 0..options.runs {
         for (index, server) in servers.iter().enumerate() {
             let (local, remote) = (local.display(), server.remote.display());
@@ -98,8 +98,9 @@ async fn compare(daemon: &Daemon, port: u16, options: &Options) -> Result<Report
     }
     ensure!(fs::read(place.join("back"))? == fs::read(&local)?, "the file came back changed");
     for run in 0..options.connections {
-        for (times, server) in connects.iter_mut().zip(&servers) {
-            times.push(server.first_output(&place).await?);
+        for (index, server) in servers.iter().enumerate() {
+            connects[index].push(server.first_output(&place, KeyExchange::Same).await?);
+            default_connects[index].push(server.first_output(&place, KeyExchange::Default).await?);
         }
         progress("connections", run as usize, options.connections as usize);
     }
@@ -113,13 +114,26 @@ async fn compare(daemon: &Daemon, port: u16, options: &Options) -> Result<Report
             report.fact(format!("{what}, {who}, best"), f64::from(options.mib) / time.as_secs_f64(), "MiB/s");
         }
     }
-    report.compare("connect to first output", names().zip(connects.map(Samples::from)).collect());
+    for (what, times) in [
+        ("connect to first output", connects),
+        ("connect to first output, default key exchange", default_connects),
+    ] {
+        report.compare(what, names().zip(times.map(Samples::from)).collect());
+    }
     drop(peer);
     Ok(report)
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeyExchange {
+    /// The same for both servers.
+    Same,
+    /// What the client chooses by itself, of what a server has.
+    Default,
+}
+
 impl Server {
-    fn options(&self, place: &Path) -> Vec<String> {
+    fn options(&self, place: &Path, key_exchange: KeyExchange) -> Vec<String> {
         [
             format!("Port={}", self.port),
             format!("User={}", self.user),
@@ -129,9 +143,9 @@ impl Server {
             "StrictHostKeyChecking=no".to_owned(),
             "UserKnownHostsFile=/dev/null".to_owned(),
             "LogLevel=ERROR".to_owned(),
-            KEY_EXCHANGE.to_owned(),
         ]
         .into_iter()
+        .chain((key_exchange == KeyExchange::Same).then(|| KEY_EXCHANGE.to_owned()))
         .chain(self.cipher.iter().map(|cipher| format!("Ciphers={cipher}")))
         .flat_map(|option| ["-o".to_owned(), option])
         .collect()
@@ -142,14 +156,16 @@ impl Server {
         let file = place.join("batch");
         fs::write(&file, batch)?;
         let mut sftp = Command::new("sftp");
-        sftp.args(["-q", "-F", "/dev/null", "-b"]).arg(&file).args(self.options(place)).arg("127.0.0.1");
+        sftp.args(["-q", "-F", "/dev/null", "-b"]).arg(&file);
+        sftp.args(self.options(place, KeyExchange::Same)).arg("127.0.0.1");
         self.time(sftp).await
     }
 
     /// How long it takes until the whole output of a small command is there.
-    async fn first_output(&self, place: &Path) -> Result<Duration> {
+    async fn first_output(&self, place: &Path, key_exchange: KeyExchange) -> Result<Duration> {
         let mut ssh = Command::new("ssh");
-        ssh.args(["-F", "/dev/null"]).args(self.options(place)).args(["127.0.0.1", "echo", "first"]);
+        ssh.args(["-F", "/dev/null"]).args(self.options(place, key_exchange));
+        ssh.args(["127.0.0.1", "echo", "first"]);
         self.time(ssh).await
     }
 

@@ -6,7 +6,8 @@
 use std::{sync::Arc, time::Duration};
 
 use guest_protocol::{
-    CellStart, ExecEvent, ExecStart, FailureKind, MAX_DATA_BYTES, Request, Rlimit, SignalScope, TerminalSize,
+    CellStart, ExecEvent, ExecStart, FailureKind, MAX_DATA_BYTES, Request, Rlimit, SignalScope, TerminalMode,
+    TerminalSize,
 };
 use sandbox::{CellSpec, Error, ErrorKind, EventKind, ExecOutcome, ExecState, NotStarted, Result};
 use store::{EntryKind, ExecRecord, StoreError};
@@ -377,6 +378,7 @@ impl ExecTask {
             user: spec.user.unwrap_or(plan.user),
             rlimits: with_defaults(spec.rlimits, plan.rlimits).into_iter().map(rlimit).collect(),
             terminal: spec.terminal.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),
+            terminal_modes: spec.terminal_modes.into_iter().map(terminal_mode).collect(),
             stdin: spec.stdin,
             timeout_ms: spec.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             // The record has only the beginning of the code, which must never run.
@@ -520,6 +522,10 @@ pub(crate) fn open_ledger(shared: &Shared, exec: &LiveExec) -> Result<()> {
     let writer = shared.ledger()?.writer(&exec.id).map_err(error::from_ledger)?;
     exec.open(writer);
     Ok(())
+}
+
+fn terminal_mode(sandbox::TerminalMode { opcode, value }: sandbox::TerminalMode) -> TerminalMode {
+    TerminalMode { opcode, value }
 }
 
 /// The command's own limits, and the sandbox's defaults for the others.

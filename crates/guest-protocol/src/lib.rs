@@ -36,8 +36,8 @@ pub use event::{ExecEvent, ExitReport};
 pub use message::{
     Body, CellStart, ContextStart, ContextState, ContextSummary, EntryKind, ExecStart, ExecStatus,
     ExecSummary, Failure, FailureKind, FileEntry, GrepMatch, Incoming, InstalledLanguage, PortProtocol,
-    Process, Request, Response, Rlimit, SignalScope, StartFailure, Target, TerminalSize, WatchEvent,
-    WatchKind, WriteMode,
+    Process, Request, Response, Rlimit, SignalScope, StartFailure, Target, TerminalMode, TerminalSize,
+    WatchEvent, WatchKind, WriteMode,
 };
 pub use properties::Properties;
 pub use rich::{ChangedFile, FileChange, MimeBundle, Rich, StateLoss};

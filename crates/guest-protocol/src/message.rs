@@ -206,6 +206,9 @@ pub struct ExecStart {
     pub rlimits: Vec<Rlimit>,
     #[serde(default)]
     pub terminal: Option<TerminalSize>,
+    /// Modes of the terminal that the caller states. A guest that does not know the field makes the usual terminal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub terminal_modes: Vec<TerminalMode>,
     /// Keep stdin open for `ExecStdin`.
     #[serde(default)]
     pub stdin: bool,
@@ -307,6 +310,13 @@ pub struct Rlimit {
 pub struct TerminalSize {
     pub rows: u16,
     pub cols: u16,
+}
+
+/// Number and value as in SSH (RFC 4254, section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalMode {
+    pub opcode: u8,
+    pub value: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,6 +24,8 @@ pub(crate) const READ_AHEAD_BYTES: usize = 512 * 1024;
 /// Size of `/etc/passwd` and `/etc/group` up to which we read them.
 pub(crate) const MAX_USER_FILE_BYTES: u64 = 1024 * 1024;
 pub(crate) const MAX_EXEC_ID_BYTES: usize = 128;
+/// Modes of one terminal: SSH numbers them with one byte.
+pub(crate) const MAX_TERMINAL_MODES: usize = 256;
 /// Threads for work that blocks, and how long an idle one stays.
 pub(crate) const MAX_BLOCKING_THREADS: usize = 4;
 /// Archives packed or unpacked at once. Each holds a thread or a process of its own for as long as its host takes to

@@ -52,6 +52,13 @@ pub struct TerminalSize {
 }
 only_object!(TerminalSize);
 
+/// One of a terminal's modes, by its number in SSH (RFC 4254, section 8): 53 with 0 turns the echo off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminalMode {
+    pub opcode: u8,
+    pub value: u32,
+}
+
 impl Default for TerminalSize {
     fn default() -> Self {
         Self { rows: 24, cols: 80 }
@@ -130,6 +137,9 @@ pub struct ExecSpec {
     /// If present, the exec gets a terminal of this size, and stderr joins stdout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalSize>,
+    /// Modes of the terminal that differ from the kernel's. Only SSH has clients that state them, so the API does not.
+    #[serde(skip)]
+    pub terminal_modes: Vec<TerminalMode>,
     /// Whether stdin stays open for writing; otherwise it is empty from the start.
     #[serde(default)]
     pub stdin: bool,

@@ -44,7 +44,7 @@ pub use error::{Error, ErrorKind, HostImage, Limit, Next, Overrun, Result, Setti
 pub use event::{Event, EventKind};
 pub use exec::{
     ExecOutcome, ExecSpec, ExecState, InvalidExec, KillReason, MAX_ARG_BYTES, MAX_EXEC_BYTES, MAX_VARIABLES,
-    NotStarted, RLIMIT_RESOURCES, Rlimit, TerminalSize,
+    NotStarted, RLIMIT_RESOURCES, Rlimit, TerminalMode, TerminalSize,
 };
 pub use file::{FileEntry, FileKind, WriteMode};
 pub use id::{

@@ -4,12 +4,14 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use engine::{ByteStream, EntryBody, Principal, SandboxRef, SignalScope};
 use futures_util::{StreamExt as _, stream};
-use sandbox::{Error, ErrorKind, ExecId, ExecOutcome, ExecSpec, Result, TerminalSize};
+use russh::Pty;
+use sandbox::{Error, ErrorKind, ExecId, ExecOutcome, ExecSpec, Result, TerminalMode, TerminalSize};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     channel::{Channel, Gone},
     flow::Queue,
+    limits::MAX_TERMINAL_MODES,
     login::Login,
     words,
 };
@@ -21,6 +23,7 @@ const SIGHUP: i32 = 1;
 pub(crate) struct Preparation {
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) terminal: Option<TerminalSize>,
+    pub(crate) terminal_modes: Vec<TerminalMode>,
 }
 
 /// What a client does to a running command besides its input.
@@ -91,6 +94,7 @@ async fn start(login: &Login, program: &Program, preparation: Preparation) -> Re
         env: preparation.env,
         user: login.user().map(str::to_owned),
         terminal: preparation.terminal,
+        terminal_modes: preparation.terminal_modes,
         stdin: true,
         ..ExecSpec::default()
     };
@@ -261,6 +265,12 @@ pub(crate) fn terminal_size(cols: u32, rows: u32) -> TerminalSize {
         Err(_too_large) => u16::MAX,
     };
     TerminalSize { rows: within(rows, usual.rows), cols: within(cols, usual.cols) }
+}
+
+/// A terminal's modes as a client states them, each of which the guest applies if it knows it.
+pub(crate) fn terminal_modes(stated: &[(Pty, u32)]) -> Vec<TerminalMode> {
+    let modes = stated.iter().filter(|(code, _)| *code != Pty::TTY_OP_END);
+    modes.map(|&(code, value)| TerminalMode { opcode: code as u8, value }).take(MAX_TERMINAL_MODES).collect()
 }
 
 /// A command line as text. Others cannot be given to an exec.

@@ -6,22 +6,23 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 use bytes::Bytes;
 use engine::{Engine, Principal, Target};
 use russh::{
-    ChannelId, ChannelOpenFailure, ChannelWriteHalf, MethodKind, MethodSet, Pty, Sig,
+    ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect, MethodKind, MethodSet, Pty, Sig,
     keys::Certificate,
     server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey},
 };
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, KeyId};
 use tokio::{sync::SetOnce, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Caller, Settings,
     authority::Permissions,
-    channel::{Channel, Channels, Place},
-    command::{self, Control, Preparation, Program, line_of, terminal_size},
+    channel::{self, Channel, Channels},
+    command::{self, Control, Preparation, Program, line_of, terminal_modes, terminal_size},
     forward,
     limits::{MAX_LISTENERS, MAX_VARIABLE_BYTES, MAX_VARIABLES},
     login::{Login, call},
+    places::{Place, Places},
     sftp, words,
 };
 
@@ -33,16 +34,28 @@ pub(crate) struct Connection {
     settings: Arc<Settings>,
     caller: Caller,
     begun: Instant,
+    guests: Arc<Places<Option<KeyId>>>,
+    /// Its place among those who have logged in. The owner needs none.
+    place: Option<Place<Option<KeyId>>>,
+    /// Who has proven to be who, just before the login.
+    accepted: Option<Accepted>,
     /// Set once, when the client has logged in.
     login: Arc<SetOnce<LoggedIn>>,
     channels: Arc<Channels>,
     /// Session channels that have not been asked to do anything yet.
-    waiting: HashMap<ChannelId, (russh::ChannelWriteHalf<Msg>, Preparation, Place)>,
+    waiting: HashMap<ChannelId, (russh::ChannelWriteHalf<Msg>, Preparation, channel::Place)>,
     /// Ports inside that are listened on, by number.
     listeners: HashMap<u32, CancellationToken>,
     /// The last refusal of a login, for the audit.
     refusal: Option<Error>,
-    client: String,
+}
+
+/// What an accepted login is made of.
+struct Accepted {
+    name: String,
+    who: Principal,
+    permissions: Permissions,
+    public_key: Option<Vec<u8>>,
 }
 
 /// A login, and what it was proven by.
@@ -58,6 +71,7 @@ impl Connection {
         engine: Engine,
         settings: Arc<Settings>,
         caller: Caller,
+        guests: Arc<Places<Option<KeyId>>>,
         channels: Arc<Channels>,
         login: Arc<SetOnce<LoggedIn>>,
     ) -> Self {
@@ -66,12 +80,14 @@ impl Connection {
             settings,
             caller,
             begun: Instant::now(),
+            guests,
+            place: None,
+            accepted: None,
             login,
             channels,
             waiting: HashMap::new(),
             listeners: HashMap::new(),
             refusal: None,
-            client: String::new(),
         }
     }
 
@@ -93,23 +109,22 @@ impl Connection {
         permissions: Permissions,
         public_key: Option<Vec<u8>>,
     ) -> Auth {
-        let login = Login::new(
-            self.engine.clone(),
-            who,
-            permissions,
-            &self.settings,
-            name,
-            std::mem::take(&mut self.client),
-        );
         self.refusal = None;
-        // The library asks once only.
-        self.login.set(LoggedIn { login, public_key }).ok();
+        self.accepted = Some(Accepted { name: name.to_owned(), who, permissions, public_key });
         Auth::Accept
     }
 
     fn refuse(&mut self, error: Error) -> Auth {
         self.refusal = Some(error);
         Auth::Reject { proceed_with_methods: Some(methods()), partial_success: false }
+    }
+
+    /// Takes a place among those who have logged in.
+    fn take_place(&mut self, who: &Principal) -> Result<(), Error> {
+        if let Caller::Stranger(_) = self.caller {
+            self.place = Some(self.guests.take(who.key.clone()).ok_or_else(too_many)?);
+        }
+        Ok(())
     }
 
     /// Takes a session channel that is asked to run something. Answers the client if that is not possible.
@@ -141,7 +156,7 @@ impl Drop for Connection {
             let login = Arc::clone(&logged_in.login);
             tokio::spawn(async move { login.leave().await });
         } else if let Some(refusal) = self.refusal.take() {
-            let record = call("login".to_owned(), self.begun.elapsed(), Some(&refusal), &self.client);
+            let record = call("login".to_owned(), self.begun.elapsed(), Some(&refusal), None);
             tokio::spawn(async move { engine.record_unknown_call(record).await });
         }
     }
@@ -153,6 +168,17 @@ fn methods() -> MethodSet {
 
 fn refused() -> Error {
     Error::new(ErrorKind::Unauthenticated, "unknown key")
+}
+
+fn too_many() -> Error {
+    Error::new(ErrorKind::LimitReached, "too many SSH connections are open: by this key, or by all together")
+}
+
+/// What a client program calls itself, from its first line: `SSH-2.0-OpenSSH_9.2p1 Debian-2`.
+fn client_name(id: &[u8]) -> String {
+    let line = String::from_utf8_lossy(id);
+    let name = line.strip_prefix("SSH-2.0-").unwrap_or(&line);
+    name.chars().filter(|character| !character.is_control()).collect()
 }
 
 impl Handler for Connection {
@@ -223,11 +249,20 @@ impl Handler for Connection {
         })
     }
 
-    async fn auth_succeeded(&mut self, _session: &mut Session) -> Result<(), Self::Error> {
-        if let Some(login) = self.login() {
-            let begun = self.begun;
-            tokio::spawn(async move { login.record("login", begun, None).await });
+    async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
+        let Some(Accepted { name, who, permissions, public_key }) = self.accepted.take() else {
+            return Ok(());
+        };
+        let (engine, client) = (self.engine.clone(), client_name(session.remote_sshid()));
+        let login = Login::new(engine, who, permissions, &self.settings, &name, client);
+        let taken = self.take_place(&login.who);
+        match &taken {
+            // The library asks once only.
+            Ok(()) => drop(self.login.set(LoggedIn { login: Arc::clone(&login), public_key })),
+            Err(error) => session.disconnect(Disconnect::TooManyConnections, &error.to_string(), "")?,
         }
+        let begun = self.begun;
+        tokio::spawn(async move { login.record("login", begun, taken.err().as_ref()).await });
         Ok(())
     }
 
@@ -332,13 +367,14 @@ impl Handler for Connection {
         rows: u32,
         _width: u32,
         _height: u32,
-        _modes: &[(Pty, u32)],
+        modes: &[(Pty, u32)],
         session: &mut Session,
     ) -> Result<(), Self::Error> {
         let is_permitted = self.login().is_some_and(|login| login.permissions.terminal);
         match self.waiting.get_mut(&id).filter(|_| is_permitted) {
             Some((_, preparation, _)) => {
                 preparation.terminal = Some(terminal_size(cols, rows));
+                preparation.terminal_modes = terminal_modes(modes);
                 if !term.is_empty() && term.len() <= MAX_VARIABLE_BYTES && !term.contains('\0') {
                     preparation.env.insert("TERM".to_owned(), term.to_owned());
                 }

@@ -18,6 +18,7 @@ mod forward;
 mod host_key;
 mod limits;
 mod login;
+mod places;
 mod serve;
 mod settings;
 mod sftp;

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-/// Connections at once.
+/// Connections at once that have logged in.
 pub(crate) const MAX_CONNECTIONS: usize = 512;
+/// The same by one key, so that one busy client does not shut out everybody else.
+pub(crate) const MAX_CONNECTIONS_EACH: usize = 128;
+/// Connections at once of the daemon's owner, on its own socket.
+pub(crate) const MAX_OWNER_CONNECTIONS: usize = 512;
 /// Connections that have not logged in yet, at once. More are closed as they come.
 pub(crate) const MAX_STRANGERS: usize = 64;
 /// The same from one address, so that one flood does not shut out everybody else.
@@ -22,6 +26,8 @@ pub(crate) const MAX_LISTENERS: usize = 8;
 pub(crate) const MAX_VARIABLES: usize = 64;
 /// Name and value of one variable.
 pub(crate) const MAX_VARIABLE_BYTES: usize = 32 * 1024;
+/// Modes of one terminal: as many as there are numbers for them.
+pub(crate) const MAX_TERMINAL_MODES: usize = 256;
 /// Longest command line; more than the kernel takes as one argument.
 pub(crate) const MAX_COMMAND_BYTES: usize = 128 * 1024;
 /// How often a silent client is asked whether it is there, and how many times it may not answer.

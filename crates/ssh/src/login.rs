@@ -105,14 +105,19 @@ impl Login {
         let record = CallRecord {
             sandbox: Some(sandbox.clone()),
             namespace,
-            ..call(action, time, outcome, &self.client)
+            ..call(action, time, outcome, Some(&self.client))
         };
         self.engine.record_call(&self.who, record).await;
     }
 }
 
 /// One line of the audit.
-pub(crate) fn call(action: String, duration: Duration, error: Option<&Error>, client: &str) -> CallRecord {
+pub(crate) fn call(
+    action: String,
+    duration: Duration,
+    error: Option<&Error>,
+    client: Option<&str>,
+) -> CallRecord {
     CallRecord {
         frontend: Frontend::Ssh,
         action,
@@ -120,6 +125,6 @@ pub(crate) fn call(action: String, duration: Duration, error: Option<&Error>, cl
         namespace: None,
         outcome: error.map_or(Ok(()), |error| Err(error.kind().as_str().to_owned())),
         duration,
-        client: Some(client.to_owned()),
+        client: client.map(str::to_owned),
     }
 }

@@ -2,9 +2,8 @@
 
 use std::{
     borrow::Cow,
-    collections::HashMap,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use engine::{Engine, Principal};
@@ -12,11 +11,12 @@ use russh::{
     Disconnect, SshId,
     server::{Config, run_stream},
 };
+use sandbox::KeyId;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
-    sync::{OwnedSemaphorePermit, Semaphore, SetOnce},
-    time::{sleep, timeout},
+    sync::{Semaphore, SetOnce},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -26,9 +26,10 @@ use crate::{
     connection::{Connection, LoggedIn},
     cut::Cut,
     limits::{
-        ACCEPT_PAUSE, ASK_ALIVE_EVERY, LOGIN_WITHIN, MAX_CONNECTIONS, MAX_LOGIN_ATTEMPTS, MAX_SILENT_ASKS,
-        MAX_STRANGERS, MAX_STRANGERS_EACH, PACKET_BYTES, REFUSAL_TIME, WINDOW_BYTES,
+        ACCEPT_PAUSE, ASK_ALIVE_EVERY, LOGIN_WITHIN, MAX_LOGIN_ATTEMPTS, MAX_OWNER_CONNECTIONS,
+        MAX_SILENT_ASKS, MAX_STRANGERS, MAX_STRANGERS_EACH, PACKET_BYTES, REFUSAL_TIME, WINDOW_BYTES,
     },
+    places::{Place, Places},
 };
 
 /// How the other end of a connection is known before it logs in.
@@ -45,20 +46,26 @@ pub struct Ssh {
     engine: Engine,
     settings: Arc<Settings>,
     config: Arc<Config>,
-    places: Arc<Semaphore>,
-    strangers: Arc<Strangers>,
+    /// Those who have not logged in yet, by address.
+    strangers: Arc<Places<IpAddr>>,
+    /// Those who have, by key.
+    guests: Arc<Places<Option<KeyId>>>,
+    /// The owner's own, so that nobody else can use them up.
+    owners: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
 impl Ssh {
     /// `stop` ends every connection.
     pub fn new(engine: Engine, host_key: HostKey, settings: Settings, stop: CancellationToken) -> Self {
+        let guests = Places::new(settings.max_connections, settings.max_connections_each);
         Self {
             engine,
             settings: Arc::new(settings),
             config: Arc::new(config(host_key)),
-            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            strangers: Arc::default(),
+            strangers: Places::new(MAX_STRANGERS, MAX_STRANGERS_EACH),
+            guests,
+            owners: Arc::new(Semaphore::new(MAX_OWNER_CONNECTIONS)),
             stop,
         }
     }
@@ -75,7 +82,7 @@ impl Ssh {
                     // Small packets must not wait for others.
                     stream.set_nodelay(true).ok();
                     // One too many is closed at once, which costs us nothing more.
-                    let Some(place) = Strangers::place(&self.strangers, peer.ip()) else { continue };
+                    let Some(place) = self.strangers.take(peer.ip()) else { continue };
                     let ssh = self.clone();
                     tokio::spawn(async move { ssh.serve(stream, Caller::Stranger(peer), Some(place)).await });
                 }
@@ -93,6 +100,7 @@ impl Ssh {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         who: Principal,
     ) {
+        let Ok(_place) = self.owners.try_acquire() else { return };
         self.serve(stream, Caller::Owner(who), None).await;
     }
 
@@ -100,26 +108,28 @@ impl Ssh {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         caller: Caller,
-        stranger: Option<StrangerPlace>,
+        stranger: Option<Place<IpAddr>>,
     ) {
-        let Ok(_place) = Arc::clone(&self.places).try_acquire_owned() else { return };
+        // One deadline for all that comes before the login.
+        let deadline = Instant::now() + LOGIN_WITHIN;
         let (cut, channels, login) = (self.stop.child_token(), Channels::new(), Arc::new(SetOnce::new()));
         let _cut_at_the_end = cut.clone().drop_guard();
         let connection = Connection::new(
             self.engine.clone(),
             Arc::clone(&self.settings),
             caller,
+            Arc::clone(&self.guests),
             Arc::clone(&channels),
             Arc::clone(&login),
         );
         let stream = Cut::new(stream, cut.clone());
-        let begun = timeout(LOGIN_WITHIN, run_stream(Arc::clone(&self.config), stream, connection)).await;
+        let begun = timeout_at(deadline, run_stream(Arc::clone(&self.config), stream, connection)).await;
         let Ok(Ok(mut session)) = begun else { return };
         let handle = session.handle();
         // The session is a task of its own, which ends when its stream does.
         tokio::select! {
             ended = &mut session => return tell_end(ended),
-            () = sleep(LOGIN_WITHIN) => {}
+            () = sleep_until(deadline) => {}
             _ = login.wait() => {}
         }
         drop(stranger);
@@ -179,68 +189,5 @@ fn config(host_key: HostKey) -> Config {
         keepalive_max: MAX_SILENT_ASKS,
         nodelay: true,
         ..Config::default()
-    }
-}
-
-/// Those who have not logged in yet, by address.
-#[derive(Debug)]
-struct Strangers {
-    places: Arc<Semaphore>,
-    by_address: Mutex<HashMap<IpAddr, usize>>,
-}
-
-impl Default for Strangers {
-    fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(MAX_STRANGERS)), by_address: Mutex::default() }
-    }
-}
-
-/// Held until the stranger has logged in or is gone.
-struct StrangerPlace {
-    strangers: Arc<Strangers>,
-    address: IpAddr,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Strangers {
-    fn place(strangers: &Arc<Self>, address: IpAddr) -> Option<StrangerPlace> {
-        let place = Arc::clone(&strangers.places).try_acquire_owned().ok()?;
-        let mut by_address = strangers.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = by_address.entry(address).or_default();
-        if *count >= MAX_STRANGERS_EACH {
-            return None;
-        }
-        *count += 1;
-        Some(StrangerPlace { strangers: Arc::clone(strangers), address, _place: place })
-    }
-}
-
-impl Drop for StrangerPlace {
-    fn drop(&mut self) {
-        let mut by_address = self.strangers.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = by_address.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                by_address.remove(&self.address);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_address_cannot_shut_out_the_others() {
-        let strangers = Arc::<Strangers>::default();
-        let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let flood: Vec<_> = (0..MAX_STRANGERS).filter_map(|_| Strangers::place(&strangers, one)).collect();
-        assert_eq!(flood.len(), MAX_STRANGERS_EACH);
-        assert!(Strangers::place(&strangers, one).is_none());
-        assert!(Strangers::place(&strangers, other).is_some());
-        drop(flood);
-        assert!(Strangers::place(&strangers, one).is_some());
-        assert!(strangers.by_address.lock().unwrap().is_empty());
     }
 }

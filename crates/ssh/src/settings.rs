@@ -2,7 +2,10 @@
 
 use sandbox::ImageRef;
 
-use crate::Authorities;
+use crate::{
+    Authorities,
+    limits::{MAX_CONNECTIONS, MAX_CONNECTIONS_EACH},
+};
 
 /// Variables that clients set by themselves and that change how programs look or speak, nothing else.
 pub const DEFAULT_ACCEPTED_ENV: [&str; 8] =
@@ -19,6 +22,10 @@ pub struct Settings {
     pub authorities: Authorities,
     /// Everybody who reaches the listener may do everything.
     pub is_dev: bool,
+    /// Connections at once that have logged in, beside the owner's own.
+    pub max_connections: usize,
+    /// The same by one key.
+    pub max_connections_each: usize,
 }
 
 impl Default for Settings {
@@ -29,6 +36,8 @@ impl Default for Settings {
             new_image: ImageRef::default(),
             authorities: Authorities::default(),
             is_dev: false,
+            max_connections: MAX_CONNECTIONS,
+            max_connections_each: MAX_CONNECTIONS_EACH,
         }
     }
 }

@@ -150,6 +150,7 @@ fn described_shapes_are_the_real_ones() {
         user: Some("0".to_owned()),
         rlimits: vec![sandbox::Rlimit { resource: "cpu".to_owned(), soft: 1, hard: 1 }],
         terminal: Some(sandbox::TerminalSize::default()),
+        terminal_modes: Vec::new(),
         stdin: true,
         timeout: millis,
         request_id: Some("a".parse().unwrap()),

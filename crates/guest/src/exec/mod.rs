@@ -12,6 +12,7 @@ mod plan;
 mod rlimits;
 mod start;
 mod stdin;
+mod terminal;
 pub(crate) mod user;
 mod window;
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ffi::CString};
 use guest_protocol::{ExecStart, Failure, FailureKind, Response, StartFailure};
 
 use super::{rlimits, shown, user, user::User};
-use crate::limits::MAX_EXEC_ID_BYTES;
+use crate::limits::{MAX_EXEC_ID_BYTES, MAX_TERMINAL_MODES};
 
 /// Where programs are looked up if the exec's environment has no `PATH`.
 pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -53,6 +53,9 @@ pub(crate) fn command(request: &ExecStart, defaults: &[(u32, u64, u64)]) -> Resu
         && (size.rows == 0 || size.cols == 0)
     {
         return Err(invalid(format!("a terminal of {} rows and {} columns", size.rows, size.cols)).into());
+    }
+    if request.terminal_modes.len() > MAX_TERMINAL_MODES {
+        return Err(invalid(format!("{} modes of a terminal", request.terminal_modes.len())).into());
     }
     if !request.cwd.starts_with('/') {
         let shown = shown(&request.cwd);
@@ -157,5 +160,6 @@ mod tests {
         check(&|bad| drop(bad.env.insert("A=B".into(), String::new())));
         check(&|bad| drop(bad.env.insert("A".into(), "\0".into())));
         check(&|bad| bad.terminal = Some(guest_protocol::TerminalSize { rows: 0, cols: 1 }));
+        check(&|bad| bad.terminal_modes = vec![guest_protocol::TerminalMode { opcode: 53, value: 0 }; 257]);
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use guest_protocol::{ExecStart, Failure, FailureKind, Response, StartFailure, TerminalSize};
+use guest_protocol::{ExecStart, Failure, FailureKind, Response, StartFailure, TerminalMode, TerminalSize};
 use rustix::{
     fs::{FileType, Mode, OFlags},
     io::Errno,
@@ -23,6 +23,7 @@ use super::{
     plan::{self, Command, Refusal, not_started},
     rlimits, shown,
     stdin::Stdin,
+    terminal,
 };
 use crate::{
     Guest, code,
@@ -101,7 +102,7 @@ fn fork(
     tracker: Option<Tracker>,
 ) -> io::Result<Rc<Exec>> {
     let ends = match request.terminal {
-        Some(size) => open_terminal(size)?,
+        Some(size) => open_terminal(size, &request.terminal_modes)?,
         None => open_pipes(request.stdin)?,
     };
     let oom_kills_before = guest.oom_kills();
@@ -307,12 +308,13 @@ fn open_pipes(keep_stdin: bool) -> io::Result<Ends> {
     Ok(Ends { stdin, outputs, terminal: None, child_stdin, child_stdout, child_stderr })
 }
 
-fn open_terminal(size: TerminalSize) -> io::Result<Ends> {
+fn open_terminal(size: TerminalSize, modes: &[TerminalMode]) -> io::Result<Ends> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = rustix::pty::openpt(flags)?;
     rustix::pty::unlockpt(&master)?;
     let child_stdin = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
     set_size(&master, size)?;
+    terminal::set_modes(&child_stdin, modes)?;
     let child_stdout = child_stdin.try_clone()?;
     let child_stderr = child_stdin.try_clone()?;
     let master = Rc::new(nonblocking(master)?);

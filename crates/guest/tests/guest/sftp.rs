@@ -154,6 +154,40 @@ fn attributes_links_and_renames_follow_the_protocol() {
 }
 
 #[test]
+fn extensions_act_on_links_open_files_and_home_directories() {
+    let guest = TestGuest::start();
+    fs::write(guest.path("file"), "one").unwrap();
+    std::os::unix::fs::symlink("file", guest.path("link")).unwrap();
+    let before = fs::metadata(guest.path("file")).unwrap().mtime();
+    let mut session = Session::new(&guest, false);
+    let extended = |name: &[u8], rest: &[u8]| [string(name), rest.to_vec()].concat();
+    let times: Vec<u8> =
+        [8, 1_000_000_000, 1_100_000_000_u32].into_iter().flat_map(u32::to_be_bytes).collect();
+    let link = [string(b"link"), times].concat();
+    assert_eq!(session.status(200, &[&extended(b"lsetstat@openssh.com", &link)]), OK);
+    assert_eq!(fs::symlink_metadata(guest.path("link")).unwrap().mtime(), 1_100_000_000);
+    assert_eq!(fs::metadata(guest.path("file")).unwrap().mtime(), before, "the file itself is as it was");
+    let handle = session.open(b"file", 1);
+    let (kind, of_handle) = session.ask(200, &[&extended(b"fstatvfs@openssh.com", &handle)]);
+    assert_eq!((kind, of_handle.len()), (201, 88));
+    let (_, of_path) = session.ask(200, &[&extended(b"statvfs@openssh.com", &string(b"file"))]);
+    // Block sizes and the number of all blocks; how many are free changes all the time.
+    assert_eq!(of_handle[..24], of_path[..24]);
+    assert_ne!(session.status(200, &[&extended(b"fstatvfs@openssh.com", &string(b"none"))]), OK);
+    let mut expanded = |path: &[u8]| {
+        let (kind, facts) = session.ask(200, &[&extended(b"expand-path@openssh.com", &string(path))]);
+        assert_eq!((kind, &facts[..4]), (104, &[0, 0, 0, 1][..]));
+        let length = usize::try_from(u32::from_be_bytes(*facts[4..].first_chunk().unwrap())).unwrap();
+        String::from_utf8(facts[8..8 + length].to_vec()).unwrap()
+    };
+    let here = fs::canonicalize(guest.path("")).unwrap();
+    assert_eq!(expanded(b"file"), here.join("file").to_str().unwrap());
+    let home = expanded(b"~");
+    assert_eq!(expanded(b"~/"), home);
+    assert!(home.starts_with('/') && home != here.to_str().unwrap(), "{home}");
+}
+
+#[test]
 fn a_session_that_may_only_read_changes_nothing() {
     let guest = TestGuest::start();
     fs::write(guest.path("a"), "one").unwrap();

@@ -1,7 +1,7 @@
 //! Terminals and stdin.
 
 use guest_protocol::{
-    ExecEvent, FailureKind, Frame, FrameKind, Request, Response, SignalScope, TerminalSize,
+    ExecEvent, FailureKind, Frame, FrameKind, Request, Response, SignalScope, TerminalMode, TerminalSize,
 };
 
 use crate::support::{Host, TestGuest, eventually, exited, is_alive, killed, shell, state};
@@ -34,6 +34,21 @@ fn a_terminal_has_a_size_that_changes() {
         }
     };
     assert_eq!(report, killed(2));
+}
+
+#[test]
+fn a_terminal_begins_with_the_modes_that_are_asked_for() {
+    let guest = TestGuest::start();
+    let modes = [(53, 0), (3, 8), (10, 255), (42, 1), (72, 0), (0, 1), (254, 7), (128, 0)];
+    let script = "stty -a | grep -oE '(erase|susp) = [^;]*|-echo |iutf8|-onlcr'; echo over";
+    let start = guest_protocol::ExecStart {
+        terminal: Some(TerminalSize { rows: 24, cols: 80 }),
+        terminal_modes: modes.map(|(opcode, value)| TerminalMode { opcode, value }).to_vec(),
+        ..shell("modes", script)
+    };
+    guest.connect().start(&start);
+    let ran = guest.connect().follow("modes");
+    assert_eq!(ran.stdout, "erase = ^H\nsusp = <undef>\niutf8\n-onlcr\n-echo \nover\n");
 }
 
 #[test]

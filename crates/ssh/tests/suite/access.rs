@@ -1,14 +1,16 @@
 //! Who gets in, as whom, and until when.
 
+use std::time::{Duration, SystemTime};
+
 use engine::Access;
 use russh::keys::{
     PrivateKey,
     ssh_key::{self, certificate::Builder, certificate::CertType},
 };
-use sandbox::{ErrorKind, KeySpec};
+use sandbox::{ErrorKind, KeySpec, SandboxState};
 use ssh::Settings;
 
-use super::support::{Ran, World, in_time, private_key, public_line};
+use super::support::{Client, Ran, World, finish, in_time, private_key, public_line};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bound_public_keys_and_the_daemons_keys_log_in_and_nothing_else() {
@@ -39,10 +41,23 @@ async fn a_sandbox_of_another_namespace_is_like_one_that_does_not_exist() {
         assert!(client.public_key(name, &private).await, "logging in says nothing about sandboxes");
         let ran = client.run("true").await;
         assert_eq!((ran.status, ran.stdout.as_str()), (Some(255), ""), "{name}: {ran:?}");
-        answers.push(ran.stderr.replace("lab", "none"));
+        let files = client.session().await;
+        files.request_subsystem(true, "sftp").await.unwrap();
+        let files = finish(files).await;
+        assert_eq!((files.status, files.stdout.as_str()), (Some(255), ""), "{name}: {files:?}");
+        let forwards = refused_forwards(&client).await;
+        answers.push(format!("{} {} {forwards:?}", ran.stderr, files.stderr).replace("lab", "none"));
     }
     assert_eq!(answers[0], answers[1]);
     assert_eq!(answers[2], answers[3]);
+}
+
+/// The answers to a forward to a port, to a socket and from a port, all of which are refused.
+async fn refused_forwards(client: &Client) -> [String; 3] {
+    let port = in_time(client.handle.channel_open_direct_tcpip("localhost", 80, "localhost", 1)).await;
+    let socket = in_time(client.handle.channel_open_direct_streamlocal("/tmp/socket")).await;
+    let listener = in_time(client.handle.tcpip_forward("localhost", 0)).await;
+    [port.unwrap_err(), socket.unwrap_err(), listener.unwrap_err()].map(|error| format!("{error:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,6 +90,38 @@ async fn a_read_only_key_reads_files_and_runs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_key_does_not_start_a_sandbox() {
+    let world = World::new().await;
+    let which = world.sandbox("lab").await;
+    world.engine.stop_sandbox(&world.owner, &which, None).await.unwrap();
+    let (_, private) = world.ssh_key("eye", KeySpec { read_only: true, ..KeySpec::default() }).await;
+    let mut client = world.connect().await;
+    assert!(client.public_key("lab", &private).await);
+    assert_eq!(client.run("true").await.status, Some(255));
+    let files = client.session().await;
+    files.request_subsystem(true, "sftp").await.unwrap();
+    assert_eq!(finish(files).await.status, Some(255));
+    refused_forwards(&client).await;
+    let view = world.engine.sandbox(&world.owner, &which).await.unwrap();
+    assert_eq!(view.state, SandboxState::Stopped);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_quota_of_a_key_holds_for_sandboxes_of_its_logins() {
+    let world = World::with(Settings { new_name: Some("new".to_owned()), ..Settings::default() }).await;
+    let (_, private) = world.ssh_key("ana", KeySpec { max_sandboxes: Some(1), ..KeySpec::default() }).await;
+    let (mut first, mut second) = (world.connect().await, world.connect().await);
+    assert!(first.public_key("new", &private).await && second.public_key("new", &private).await);
+    assert_eq!(first.run("echo mine").await, Ran::ok("mine\n"));
+    let refused = second.run("echo mine too").await;
+    assert_eq!((refused.status, refused.stdout.as_str()), (Some(255), ""), "{refused:?}");
+    let calls = world.engine.calls(&world.owner, Default::default()).await.unwrap();
+    assert_eq!(calls.iter().filter(|call| call.error.as_deref() == Some("limit_reached")).count(), 1);
+    drop(first);
+    in_time(async { while second.run("echo now").await != Ran::ok("now\n") {} }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn revoking_a_key_ends_its_connections() {
     let world = World::new().await;
     world.sandbox("lab").await;
@@ -83,12 +130,7 @@ async fn revoking_a_key_ends_its_connections() {
     let (mut client, mut kept) = (world.connect().await, world.connect().await);
     assert!(client.public_key("lab", &private).await && kept.public_key("lab", &other).await);
     world.engine.revoke_key(&world.owner, "ana").await.unwrap();
-    in_time(async {
-        while !client.handle.is_closed() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    client.ended().await;
     assert!(!world.connect().await.public_key("lab", &private).await);
     assert_eq!(kept.run("echo still").await, Ran::ok("still\n"));
     // The same for a public key that is no longer bound.
@@ -98,13 +140,68 @@ async fn revoking_a_key_ends_its_connections() {
         .find(|key| key.comment == "ana@laptop" && key.fingerprint == fingerprint(&other))
         .unwrap();
     world.engine.remove_ssh_key(&world.owner, id.id.as_str()).await.unwrap();
-    in_time(async {
-        while !kept.handle.is_closed() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    kept.ended().await;
     assert!(!world.connect().await.public_key("lab", &other).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_expiry_of_a_key_ends_its_connections() {
+    let world = World::new().await;
+    world.sandbox("lab").await;
+    let hour = Duration::from_secs(3600);
+    let short = KeySpec { expires_in: Some(hour), ..KeySpec::default() };
+    let (_, private) = world.ssh_key("ana", short).await;
+    let long = KeySpec { expires_in: Some(2 * hour), ..KeySpec::default() };
+    let (_, other) = world.ssh_key("bo", long).await;
+    let (mut client, mut kept) = (world.connect().await, world.connect().await);
+    assert!(client.public_key("lab", &private).await && kept.public_key("lab", &other).await);
+    world.clock.advance(hour - Duration::from_secs(1));
+    assert_eq!(client.run("echo still").await, Ran::ok("still\n"));
+    world.clock.advance(Duration::from_secs(1));
+    client.ended().await;
+    assert_eq!(kept.run("echo still").await, Ran::ok("still\n"));
+    assert!(!world.connect().await.public_key("lab", &private).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_key_cannot_shut_out_the_others_and_nobody_the_owner() {
+    let world =
+        World::with(Settings { max_connections: 3, max_connections_each: 2, ..Settings::default() }).await;
+    world.sandbox("lab").await;
+    let mut keys = Vec::new();
+    for label in ["ana", "bo", "eve"] {
+        keys.push(world.key(label, KeySpec::default()).await.secret);
+    }
+    // Whether a key got in to stay; one that did not is told why, and its connection ends.
+    let enter = async |key: usize| {
+        let mut client = world.connect().await;
+        client.password("lab", &keys[key]).await;
+        (client.run("echo in").await == Ran::ok("in\n"), client)
+    };
+    let (is_in, first) = enter(0).await;
+    assert!(is_in);
+    let (is_in, _second) = enter(0).await;
+    assert!(is_in);
+    let (is_in, third) = enter(0).await;
+    assert!(!is_in, "a key has two places");
+    third.ended().await;
+    let (is_in, _other) = enter(1).await;
+    assert!(is_in, "there is one more for another key");
+    assert!(!enter(2).await.0, "there are three in all");
+    assert_eq!(world.login_as_owner("lab").await.run("echo mine").await, Ran::ok("mine\n"));
+    let calls = world.engine.calls(&world.owner, Default::default()).await.unwrap();
+    let refused = calls.iter().filter(|call| call.error.is_some());
+    let refused: Vec<_> =
+        refused.map(|call| (call.action.as_str(), call.who.as_deref(), call.error.as_deref())).collect();
+    assert_eq!(
+        refused,
+        [
+            ("login", Some("key ana"), Some("limit_reached")),
+            ("login", Some("key eve"), Some("limit_reached"))
+        ]
+    );
+    drop(first);
+    in_time(async { while !enter(2).await.0 {} }).await;
 }
 
 fn fingerprint(key: &PrivateKey) -> String {
@@ -146,11 +243,10 @@ async fn certificates_of_a_trusted_authority_stand_for_the_keys_that_they_name()
     world.sandbox("lab").await;
     world.key("ana", KeySpec::default()).await;
     let user = private_key("user");
-    let attempt = async |change: &dyn Fn(&mut Builder), signer: &PrivateKey| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let attempt_when = async |from: u64, to: u64, change: &dyn Fn(&mut Builder), signer: &PrivateKey| {
         let nonce = vec![7; 16];
-        let mut builder =
-            Builder::new(nonce, user.public_key().key_data().clone(), now - 60, now + 60).unwrap();
+        let mut builder = Builder::new(nonce, user.public_key().key_data().clone(), from, to).unwrap();
         change(&mut builder);
         // It can be set once only.
         builder.cert_type(CertType::User).ok();
@@ -159,6 +255,9 @@ async fn certificates_of_a_trusted_authority_stand_for_the_keys_that_they_name()
         let key = std::sync::Arc::new(user.clone());
         let done = client.handle.authenticate_openssh_cert("lab", key, certificate).await;
         (matches!(done, Ok(russh::client::AuthResult::Success)), client)
+    };
+    let attempt = async |change: &dyn Fn(&mut Builder), signer: &PrivateKey| {
+        attempt_when(now - 600, now + 600, change, signer).await
     };
     let named = |name: &'static str| {
         move |builder: &mut Builder| {
@@ -171,11 +270,16 @@ async fn certificates_of_a_trusted_authority_stand_for_the_keys_that_they_name()
     let channel = client.session().await;
     channel.request_pty(true, "xterm", 80, 24, 0, 0, &[]).await.unwrap();
     channel.exec(true, "test -t 0 || echo no terminal").await.unwrap();
-    assert_eq!(
-        super::support::finish(channel).await,
-        Ran::ok("no terminal\n"),
-        "the certificate permits none"
-    );
+    assert_eq!(finish(channel).await, Ran::ok("no terminal\n"), "the certificate permits none");
+    refused_forwards(&client).await;
+    let forwarding = |builder: &mut Builder| {
+        builder.valid_principal("ana").unwrap();
+        builder.extension("permit-port-forwarding", "").unwrap();
+    };
+    let (is_in, client) = attempt(&forwarding, &authority).await;
+    assert!(is_in && in_time(client.handle.tcpip_forward("localhost", 0)).await.is_ok());
+    assert!(!attempt_when(now - 600, now - 300, &named("ana"), &authority).await.0, "it has expired");
+    assert!(!attempt_when(now + 300, now + 600, &named("ana"), &authority).await.0, "it is not valid yet");
     assert!(!attempt(&named("ana"), &rogue).await.0);
     assert!(!attempt(&named("nobody"), &authority).await.0);
     let forced = |builder: &mut Builder| {
@@ -204,15 +308,7 @@ async fn certificates_of_a_trusted_authority_stand_for_the_keys_that_they_name()
 async fn whoever_runs_the_daemon_needs_no_key_on_its_socket() {
     let world = World::new().await;
     world.sandbox("lab").await;
-    let (ours, theirs) = tokio::io::duplex(64 * 1024);
-    let (ssh, owner) = (world.ssh.clone(), world.owner.clone());
-    tokio::spawn(async move { ssh.serve_known(theirs, owner).await });
-    let (forwarded, incoming) = tokio::sync::mpsc::unbounded_channel();
-    let events = super::support::events(forwarded);
-    let mut handle = russh::client::connect_stream(Default::default(), ours, events).await.unwrap();
-    let done = in_time(handle.authenticate_none("lab")).await.unwrap();
-    assert!(matches!(done, russh::client::AuthResult::Success));
-    let client = super::support::Client { handle, incoming };
+    let client = world.login_as_owner("lab").await;
     assert_eq!(client.run("echo mine").await, Ran::ok("mine\n"));
     let mut stranger = world.connect().await;
     let none = in_time(stranger.handle.authenticate_none("lab")).await.unwrap();

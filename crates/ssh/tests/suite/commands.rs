@@ -2,7 +2,8 @@
 
 use engine::Follow;
 use futures_util::TryStreamExt;
-use sandbox::{ExecOutcome, SandboxState};
+use russh::{Pty, SshId, client};
+use sandbox::{ExecOutcome, KeySpec, SandboxState};
 
 use super::support::{Ran, World, finish, in_time, printed};
 
@@ -41,6 +42,34 @@ async fn a_terminal_has_a_size_that_follows_its_window() {
     printed(&mut channel, "\ngrown\r\n").await;
     channel.data(&b"exit 3\n"[..]).await.unwrap();
     assert_eq!(finish(channel).await.status, Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_has_the_modes_that_its_client_states() {
+    let world = World::new().await;
+    world.sandbox("lab").await;
+    let client = world.login("lab").await;
+    let channel = client.session().await;
+    let modes = [
+        (Pty::ECHO, 0),
+        (Pty::ONLCR, 0),
+        (Pty::IUTF8, 1),
+        (Pty::IXANY, 1),
+        (Pty::VERASE, 8),
+        (Pty::VSUSP, 255),
+        (Pty::TTY_OP_OSPEED, 38_400),
+    ];
+    channel.request_pty(true, "xterm", 80, 24, 0, 0, &modes).await.unwrap();
+    channel.exec(true, "stty -a | tr ' ' '\n' | grep -xE -- '-?(echo|onlcr|iutf8|ixany|icanon)'; stty -a | grep -oE '(erase|susp) = [^;]*'; read -r line; echo read $line").await.unwrap();
+    channel.data(&b"quietly\n"[..]).await.unwrap();
+    let seen = "iutf8\nixany\n-onlcr\nicanon\n-echo\nerase = ^H\nsusp = <undef>\nread quietly\n";
+    let ran = finish(channel).await;
+    let sorted = |text: &str| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!((sorted(&ran.stdout), ran.status), (sorted(seen), Some(0)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,6 +165,22 @@ async fn every_command_is_in_the_ledger_and_every_login_in_the_audit() {
             .iter()
             .all(|call| call.who.as_deref() == Some("key login-lab") && call.frontend.as_str() == "ssh")
     );
+    // What the client program calls itself.
+    let config = client::Config {
+        client_id: SshId::Standard("SSH-2.0-tester_1.0 of ours".into()),
+        ..Default::default()
+    };
+    let mut named = world.connect_with(config).await;
+    let key = world.key("named", KeySpec::default()).await;
+    assert!(named.password("lab", &key.secret).await);
+    named.run("true").await;
+    let calls = world.engine.calls(&world.owner, Default::default()).await.unwrap();
+    let clients: Vec<_> = calls
+        .iter()
+        .filter(|call| call.who.as_deref() == Some("key named"))
+        .map(|call| call.client.as_deref())
+        .collect();
+    assert_eq!(clients, [Some("tester_1.0 of ours"); 2]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -154,6 +154,22 @@ async fn a_flood_of_channels_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_listeners_is_bounded() {
+    let world = World::new().await;
+    world.sandbox("lab").await;
+    let client = world.login("lab").await;
+    let mut ports = Vec::new();
+    while let Ok(port) = in_time(client.handle.tcpip_forward("localhost", 0)).await {
+        ports.push(port);
+    }
+    assert_eq!(ports.len(), 8);
+    in_time(client.handle.cancel_tcpip_forward("localhost", ports[3])).await.unwrap();
+    in_time(client.handle.tcpip_forward("localhost", 0)).await.unwrap();
+    assert!(in_time(client.handle.tcpip_forward("localhost", 0)).await.is_err());
+    assert_eq!(client.run("echo fine").await, Ran::ok("fine\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_requests_and_of_variables_is_bounded() {
     let world = World::new().await;
     world.sandbox("lab").await;

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, net::SocketAddr, sync::Arc, time::Duration};
 
-use engine::{Engine, EngineConfig, NewKey, Principal, SandboxRef, Store};
+use engine::{Engine, EngineConfig, ManualClock, NewKey, Principal, SandboxRef, Store};
 use russh::{
     ChannelMsg, Sig,
     client::{self, AuthResult, Handle, Msg},
@@ -15,7 +15,7 @@ use sandbox::{KeySpec, SandboxSpec};
 use ssh::{HostKey, Settings, Ssh};
 use tempfile::TempDir;
 use test_backend::TestBackend;
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{io::DuplexStream, net::TcpListener, sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 /// No story takes this long, unless something hangs.
@@ -28,6 +28,7 @@ pub(crate) async fn in_time<T>(work: impl Future<Output = T>) -> T {
 /// A daemon's engine with an SSH server in front.
 pub(crate) struct World {
     pub(crate) engine: Engine,
+    pub(crate) clock: ManualClock,
     pub(crate) owner: Principal,
     pub(crate) address: SocketAddr,
     pub(crate) ssh: Ssh,
@@ -44,7 +45,8 @@ impl World {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let backend = Arc::new(TestBackend::new());
-        let engine = Engine::open(EngineConfig::new(home.path()), store, backend).await.unwrap();
+        let (config, clock) = (EngineConfig::new(home.path()), ManualClock::default());
+        let engine = Engine::open_with_clock(config, store, backend, Arc::new(clock.clone())).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
@@ -52,7 +54,7 @@ impl World {
         let ssh = Ssh::new(engine.clone(), host_key, settings, stop.clone());
         let server = ssh.clone();
         tokio::spawn(async move { server.listen(listener).await });
-        Self { engine, owner: Principal::operator("tester"), address, ssh, stop, _home: home }
+        Self { engine, clock, owner: Principal::operator("tester"), address, ssh, stop, _home: home }
     }
 
     pub(crate) async fn sandbox(&self, name: &str) -> SandboxRef {
@@ -97,6 +99,22 @@ impl World {
             self.key(&format!("login-{}", name.replace(['/', '+', ':'], "-")), KeySpec::default()).await;
         let mut client = self.connect().await;
         assert!(client.password(name, &key.secret).await);
+        client
+    }
+}
+
+impl World {
+    /// A connection over the owner's own socket, and the server's end of it.
+    pub(crate) fn dial_as_owner(&self) -> (DuplexStream, JoinHandle<()>) {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let (ssh, owner) = (self.ssh.clone(), self.owner.clone());
+        (ours, tokio::spawn(async move { ssh.serve_known(theirs, owner).await }))
+    }
+
+    pub(crate) async fn login_as_owner(&self, name: &str) -> Client {
+        let mut client = Client::over(self.dial_as_owner().0).await;
+        let done = in_time(client.handle.authenticate_none(name)).await.unwrap();
+        assert!(matches!(done, AuthResult::Success));
         client
     }
 }
@@ -172,6 +190,22 @@ impl Ran {
 }
 
 impl Client {
+    pub(crate) async fn over(stream: DuplexStream) -> Self {
+        let (forwarded, incoming) = mpsc::unbounded_channel();
+        let connecting = client::connect_stream(Arc::default(), stream, events(forwarded));
+        Self { handle: in_time(connecting).await.unwrap(), incoming }
+    }
+
+    /// Returns when the server has ended the connection.
+    pub(crate) async fn ended(&self) {
+        in_time(async {
+            while !self.handle.is_closed() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
     pub(crate) async fn password(&mut self, name: &str, password: &str) -> bool {
         matches!(in_time(self.handle.authenticate_password(name, password)).await, Ok(AuthResult::Success))
     }

@@ -69,6 +69,7 @@ impl SshConfig {
             new_image: self.new_image.clone().unwrap_or_default(),
             authorities,
             is_dev,
+            ..Settings::default()
         })
     }
 }
