@@ -6,8 +6,8 @@ use axum::{Json, extract::State, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use engine::{
-    Engine, Entry, EntryBody, ExecView, Follow, OutputMatches, OutputSearch, Principal, RECORD_PATIENCE, RunEnd,
-    RunOptions, SandboxRef,
+    Engine, Entry, EntryBody, ExecView, Follow, OutputMatches, OutputSearch, Principal, RECORD_PATIENCE,
+    RunEnd, RunOptions, SandboxRef,
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use sandbox::Result;
