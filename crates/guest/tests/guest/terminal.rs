@@ -40,7 +40,7 @@ fn a_terminal_has_a_size_that_changes() {
 fn a_terminal_begins_with_the_modes_that_are_asked_for() {
     let guest = TestGuest::start();
     let modes = [(53, 0), (3, 8), (10, 255), (42, 1), (72, 0), (0, 1), (254, 7), (128, 0)];
-    let script = "stty -a | grep -oE '(erase|susp) = [^;]*|-echo |iutf8|-onlcr'; echo over";
+    let script = "stty -a | grep -oE '\\b(erase|susp) = [^;]*|-echo |iutf8|-onlcr'; echo over";
     let start = guest_protocol::ExecStart {
         terminal: Some(TerminalSize { rows: 24, cols: 80 }),
         terminal_modes: modes.map(|(opcode, value)| TerminalMode { opcode, value }).to_vec(),

@@ -60,7 +60,7 @@ async fn a_terminal_has_the_modes_that_its_client_states() {
         (Pty::TTY_OP_OSPEED, 38_400),
     ];
     channel.request_pty(true, "xterm", 80, 24, 0, 0, &modes).await.unwrap();
-    channel.exec(true, "stty -a | tr ' ' '\n' | grep -xE -- '-?(echo|onlcr|iutf8|ixany|icanon)'; stty -a | grep -oE '(erase|susp) = [^;]*'; read -r line; echo read $line").await.unwrap();
+    channel.exec(true, "stty -a | tr ' ' '\n' | grep -xE -- '-?(echo|onlcr|iutf8|ixany|icanon)'; stty -a | grep -oE '\\b(erase|susp) = [^;]*'; read -r line; echo read $line").await.unwrap();
     channel.data(&b"quietly\n"[..]).await.unwrap();
     let seen = "iutf8\nixany\n-onlcr\nicanon\n-echo\nerase = ^H\nsusp = <undef>\nread quietly\n";
     let ran = finish(channel).await;
