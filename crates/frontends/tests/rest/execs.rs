@@ -150,7 +150,7 @@ async fn output_is_searched_over_all_commands_a_part_at_a_time() {
     let api = Api::with_box().await;
     api.run(&["sh", "-c", "seq 1 1000; echo Needle one; seq 1 1000; printf 'needle two, without an end'"])
         .await;
-    api.run(&["sh", "-c", "echo a needle in errors >&2; printf 'hay\\r50 % needle\\rhay\\n'"]).await;
+    api.run(&["sh", "-c", "echo a needle in errors >&2; printf 'hay\\r50 %% needle\\rhay\\n'"]).await;
     api.run(&["sh", "-c", "seq 1 100"]).await;
     let search = async |query: &str| {
         let found = api.get(&format!("/v1/sandboxes/box/output?{query}")).await.expect(200).json();
