@@ -212,7 +212,9 @@ fn nothing_looks_into_a_message() {
 }
 
 fn is_product(file: &Path) -> bool {
-    let mut parts = file.components().map(|part| part.as_os_str());
+    // The workspace itself may lie below a directory of that name.
+    let inside = file.strip_prefix(workspace()).unwrap();
+    let mut parts = inside.components().map(|part| part.as_os_str());
     parts.any(|part| part == "src")
         && !FOR_TESTS.iter().any(|name| file.starts_with(workspace().join("crates").join(name)))
 }
