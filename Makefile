@@ -61,8 +61,7 @@ observability: ## programs that others wrote look on: Prometheus, a webhook rece
 	cargo test --workspace --no-run
 	tests/observability/run target/debug/warren
 
-network-clients: ## everyday programs in sandboxes with a network, with those that are large to install: Go, Java (apt)
-	@if [ "$$(id -u)" -eq 0 ]; then apt-get install -y --no-install-recommends golang-go default-jdk-headless; fi
+network-clients: ## everyday programs in sandboxes with a network
 	cargo test -p warren --test sandbox network::clients -- --nocapture
 
 api-fuzz: ## requests that schemathesis makes from the OpenAPI document, for 90 seconds (pip)
@@ -80,8 +79,8 @@ cgroup-v2: ## cgroup v2 and an older kernel, in an emulated machine
 	cargo test --workspace --no-run
 	scripts/cgroup-v2/run target/debug/warren
 
-fuzz-briefly: ## every fuzz target for 20 seconds (needs a nightly compiler)
-	scripts/fuzz 20
+fuzz-briefly: ## the network's fuzz targets for a minute each, all others for 10 seconds (needs a nightly compiler)
+	scripts/fuzz 10 60
 
 fuzz: ## every fuzz target for half an hour
 	scripts/fuzz 1800

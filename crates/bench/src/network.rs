@@ -2,14 +2,17 @@
 //!
 //! It runs in namespaces of its own, which have no way out: a "host" where everything is done, and behind a veth pair a
 //! server. Each way leads from a network namespace of its own through the host to that server. `iperf3` measures
-//! streams, a few lines of Python measure connections; all ways in turns.
+//! streams, a few lines of Python measure connections; all ways in turns. The sandbox may use every processor, as the
+//! peers' namespaces do.
 
+mod edge;
 mod secret;
 
 use std::{
     env, fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -30,8 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Kernels count processor time in these.
 const TICKS_PER_SECOND: f64 = 100.0;
-const SETTLING: Duration = Duration::from_secs(3);
-const MIB: f64 = 1024.0 * 1024.0;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -109,6 +110,25 @@ for _ in range(int(sys.argv[3])):
         s.connect((sys.argv[1], int(sys.argv[2])))
         s.recv(1)
     except ConnectionRefusedError: pass
+    print(time.perf_counter() - begin)
+    s.close()
+";
+
+/// Connects to a server of its own process by loopback, and prints each time in seconds. Nothing of this leaves the
+/// sandbox: what it costs more than outside is the sandbox's filter of system calls.
+const LOOPBACK: &str = "
+import socket, sys, threading, time
+server = socket.create_server(('127.0.0.1', 0), backlog=128)
+def serve():
+    while True:
+        c, _ = server.accept()
+        c.send(b'x')
+        c.close()
+threading.Thread(target=serve, daemon=True).start()
+for _ in range(int(sys.argv[1])):
+    begin = time.perf_counter()
+    s = socket.create_connection(server.getsockname())
+    s.recv(1)
     print(time.perf_counter() - begin)
     s.close()
 ";
@@ -210,8 +230,11 @@ impl Way<'_> {
 
     async fn connects(&self, address: &str, port: u32, count: u32) -> Result<Vec<Duration>> {
         let (port, count) = (port.to_string(), count.to_string());
-        let told = self.run(&["python3", "-c", CONNECTS, address, &port, &count]).await?;
-        told.lines().map(|line| Ok(Duration::try_from_secs_f64(line.parse()?)?)).collect()
+        durations(&self.run(&["python3", "-c", CONNECTS, address, &port, &count]).await?)
+    }
+
+    async fn loopback(&self, count: u32) -> Result<Vec<Duration>> {
+        durations(&self.run(&["python3", "-c", LOOPBACK, &count.to_string()]).await?)
     }
 
     async fn rate(&self, port: u32) -> Result<f64> {
@@ -230,19 +253,30 @@ impl Way<'_> {
     }
 }
 
+/// Seconds, one in each line.
+fn durations(told: &str) -> Result<Vec<Duration>> {
+    told.lines().map(|line| Ok(Duration::try_from_secs_f64(line.parse()?)?)).collect()
+}
+
 async fn compare(daemon: &Daemon, options: &Options) -> Result<Report> {
     let mut report = machine();
     let limits = json!({ "connectsPerSecond": 100_000, "connections": 4096 });
     let open = json!({ "preset": "public", "limits": limits });
-    let id = daemon.create(json!({ "name": "bench", "network": open })).await?;
+    let id = daemon
+        .create(json!({ "name": "bench", "network": open, "limits": { "cpus": processors() } }))
+        .await?;
     // It is started with the first sandbox that needs it, and served by the time that one is.
     daemon.exec(&id, &["python3", "-c", CONNECTS, "93.184.216.34", "7000", "1"]).await?;
-    let edge = edge().context("no edge runs")?;
-    let edge_empty = resident_mib(edge);
-    let own_empty = own_mib(edge);
+    let edge = edge::find().context("no edge runs")?;
+    edge::report(&mut report, edge, "one sandbox").await;
     let mut ways = vec![
         Way { name: "veth", place: Place::Namespace("veth"), carrier: None, _process: None },
-        Way { name: "warren", place: Place::Sandbox(daemon, id), carrier: Some(edge), _process: None },
+        Way {
+            name: "warren",
+            place: Place::Sandbox(daemon, id.clone()),
+            carrier: Some(edge),
+            _process: None,
+        },
     ];
     let pasta = ["-f", "-q", "--runas", "0", "--config-net", "--netns-only", "--netns", "/run/netns/pasta"];
     let slirp = ["--configure", "--mtu=65520", "--netns-type=path", "/run/netns/slirp", "tap0"];
@@ -262,15 +296,63 @@ async fn compare(daemon: &Daemon, options: &Options) -> Result<Report> {
     ways[0].is_ready().await?;
     streams(&mut report, &ways, options).await?;
     connections(&mut report, &ways, options).await?;
+    // A client that had to wait for its quota would be measured, not its network.
+    if let Some(count) = throttled(&id) {
+        report.fact("times the sandbox used up its processor quota", count, "");
+    }
+    gate(&mut report, daemon, &ways[0], options).await?;
     secret::measure(&mut report, daemon, options.connects).await?;
     creates(&mut report, daemon, options).await?;
     kernel_memory(&mut report, daemon, options.runs).await?;
-    report.fact("memory of the edge, one sandbox", edge_empty, "MiB");
-    report.fact("of that its own, the rest pages of the program", own_empty, "MiB");
-    let (resident, own) = many(daemon, edge, options.sandboxes).await?;
-    report.fact(format!("memory of the edge, {} sandboxes", options.sandboxes), resident, "MiB");
-    report.fact("of that its own", own, "MiB");
+    many(&mut report, daemon, edge, options.sandboxes).await?;
     Ok(report)
+}
+
+/// As many processors as the machine has.
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How often the kernel made a sandbox's processes wait for their next share of the processors; absent where nothing limits
+/// them.
+fn throttled(sandbox: &str) -> Option<f64> {
+    let group = directory_named(Path::new("/sys/fs/cgroup"), sandbox, GROUP_DEPTH)?;
+    let counts = fs::read_to_string(group.join("cpu.stat")).ok()?;
+    let line = counts.lines().find_map(|line| line.strip_prefix("nr_throttled "))?;
+    line.trim().parse().ok()
+}
+
+/// Hierarchies of cgroups are beneath each other at most so deep here.
+const GROUP_DEPTH: u32 = 6;
+
+/// A directory of that name that has the counts of a processor quota.
+fn directory_named(place: &Path, name: &str, depth: u32) -> Option<PathBuf> {
+    let own = place.join(name);
+    if own.join("cpu.stat").exists() {
+        return Some(own);
+    }
+    let inner =
+        fs::read_dir(place).ok()?.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut inner = inner.filter(|_entry| depth > 0);
+    inner.find_map(|entry| directory_named(&entry.path(), name, depth - 1))
+}
+
+/// What the sandbox's filter of system calls adds to connections that stay inside, beside the same in a plain namespace.
+async fn gate(report: &mut Report, daemon: &Daemon, plain: &Way<'_>, options: &Options) -> Result<()> {
+    let spec = json!({ "network": { "preset": "none" }, "limits": { "cpus": processors() } });
+    let id = daemon.create(spec).await?;
+    let inside =
+        Way { name: "inside", place: Place::Sandbox(daemon, id.clone()), carrier: None, _process: None };
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..options.runs {
+        for (way, times) in [plain, &inside].iter().zip(&mut times) {
+            times.extend(way.loopback(options.connects).await?);
+        }
+    }
+    daemon.remove(&id).await?;
+    let named = ["plain namespace", "sandbox without a network"].map(str::to_owned).into_iter();
+    report.compare("connect by loopback + 1 byte", named.zip(times.map(Samples::from)).collect());
+    Ok(())
 }
 
 async fn streams(report: &mut Report, ways: &[Way<'_>], options: &Options) -> Result<()> {
@@ -375,7 +457,7 @@ fn kernel_kib() -> f64 {
 }
 
 /// What the edge needs for many idle sandboxes with a network.
-async fn many(daemon: &Daemon, edge: u32, count: u32) -> Result<(f64, f64)> {
+async fn many(report: &mut Report, daemon: &Daemon, edge: u32, count: u32) -> Result<()> {
     let mut all = Vec::new();
     for made in 0..count {
         all.push(daemon.create(json!({ "network": { "preset": "public" } })).await?);
@@ -384,13 +466,11 @@ async fn many(daemon: &Daemon, edge: u32, count: u32) -> Result<(f64, f64)> {
     // The last one is served once its traffic is decided.
     let last = all.last().context("none was made")?;
     daemon.exec(last, &["python3", "-c", CONNECTS, "93.184.216.34", "7000", "1"]).await?;
-    // It lets go of what only their beginning needed soon after.
-    tokio::time::sleep(SETTLING).await;
-    let needed = (resident_mib(edge), own_mib(edge));
+    edge::report(report, edge, &format!("{count} sandboxes")).await;
     for id in all {
         daemon.remove(&id).await?;
     }
-    Ok(needed)
+    Ok(())
 }
 
 fn start(program: &str, arguments: &[&str]) -> Result<Child> {
@@ -404,37 +484,12 @@ fn start(program: &str, arguments: &[&str]) -> Result<Child> {
     command.spawn().with_context(|| format!("could not start {program}"))
 }
 
-/// The only edge among these processes, which have numbers of their own.
-fn edge() -> Option<u32> {
-    let numbers =
-        fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut numbers = numbers.filter(|pid: &u32| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "warren-edge")
-    });
-    numbers.next()
-}
-
 fn processor_seconds(pid: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map(|(_, rest)| rest).unwrap_or_default();
     // In user mode and in the kernel.
     let ticks = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
     ticks.sum::<f64>() / TICKS_PER_SECOND
-}
-
-fn resident_mib(pid: u32) -> f64 {
-    of_status(pid, "VmRSS:")
-}
-
-/// Without the pages of its program.
-fn own_mib(pid: u32) -> f64 {
-    of_status(pid, "RssAnon:")
-}
-
-fn of_status(pid: u32, field: &str) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    crate::daemon::kib_field(&status, field)
-        .map_or(0.0, |bytes| f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)) / MIB)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

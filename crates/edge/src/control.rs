@@ -1,6 +1,7 @@
 //! Messages between the daemon and the edge: one packet, one message, with descriptors attached.
 
 use std::{
+    cell::RefCell,
     fs::File,
     io::{self, IoSlice, IoSliceMut, Read, Seek, Write},
     mem::MaybeUninit,
@@ -138,15 +139,25 @@ fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'
     Ok(())
 }
 
+thread_local! {
+    /// Where packets arrive: most are far shorter than the longest, and many come in a row.
+    static PACKET: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_PACKET]);
+}
+
 /// Receives a message. `WouldBlock` if there is none, `UnexpectedEof` if the other end is closed.
 pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<(T, Vec<OwnedFd>)> {
-    let mut bytes = vec![0; MAX_PACKET];
+    PACKET.with_borrow_mut(|packet| receive_into(socket, packet))
+}
+
+fn receive_into<T: DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+    packet: &mut [u8],
+) -> io::Result<(T, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let got = rustix::io::retry_on_intr(|| {
-        recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)
-    });
+    let got =
+        rustix::io::retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(packet)], &mut control, flags));
     let got = match got {
         Err(rustix::io::Errno::CONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
         got => got?,
@@ -164,12 +175,13 @@ pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result
     if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was cut"));
     }
-    bytes.truncate(got.bytes);
-    if bytes == IN_FILE && !descriptors.is_empty() {
-        let file = File::from(descriptors.remove(0));
-        bytes.clear();
-        file.take(MAX_MESSAGE).read_to_end(&mut bytes)?;
+    let bytes = &packet[..got.bytes];
+    if bytes != IN_FILE || descriptors.is_empty() {
+        return Ok((serde_json::from_slice(bytes)?, descriptors));
     }
+    let file = File::from(descriptors.remove(0));
+    let mut bytes = Vec::new();
+    file.take(MAX_MESSAGE).read_to_end(&mut bytes)?;
     Ok((serde_json::from_slice(&bytes)?, descriptors))
 }
 

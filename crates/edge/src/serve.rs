@@ -32,12 +32,14 @@ use crate::{
 const EVENT_PAUSE: Duration = Duration::from_millis(50);
 /// How long after the last new sandbox nothing of its beginning is used any more.
 const SETTLING: Duration = Duration::from_secs(1);
+/// How long after traffic what it needed is let go: rarely enough that a busy edge does not notice.
+const AFTER_TRAFFIC: Duration = Duration::from_secs(10);
 const COUNTER_PAUSE: Duration = Duration::from_secs(1);
 /// Events, and counters, of one packet.
 const MAX_REPORTED: usize = 64;
 
 /// Serves sandboxes until the daemon closes its end of `control`. `settled` is called some time after sandboxes were
-/// added, when what only their beginning needed can be let go.
+/// added, and after traffic, when what only these needed can be let go.
 pub fn serve(control: OwnedFd, settled: fn()) -> ExitCode {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -72,8 +74,8 @@ struct Edge {
     unsent: Vec<NetworkEvent>,
     counters_at: Instant,
     settled: fn(),
-    /// When the last sandbox was added, until that has settled.
-    added_at: Option<Instant>,
+    /// When what was needed since the last time is let go.
+    settles_at: Option<Instant>,
 }
 
 struct Served {
@@ -105,7 +107,7 @@ impl Edge {
             unsent: Vec::new(),
             counters_at: Instant::now(),
             settled,
-            added_at: None,
+            settles_at: None,
         };
         edge.look_around();
         Ok(edge)
@@ -128,7 +130,7 @@ impl Edge {
                         self.look_around();
                     }
                     self.report()?;
-                    if self.added_at.take_if(|added| added.elapsed() >= SETTLING).is_some() {
+                    if self.settles_at.take_if(|at| Instant::now() >= *at).is_some() {
                         (self.settled)();
                     }
                 }
@@ -163,7 +165,7 @@ impl Edge {
                 let served =
                     Served::start(sandbox.clone(), *plan, secrets, sockets, shared, self.workers.place()?)?;
                 self.sandboxes.insert(sandbox, served);
-                self.added_at = Some(Instant::now());
+                self.settles_at = Some(Instant::now() + SETTLING);
             }
             Order::Update { sandbox, plan } => {
                 let served = self.sandboxes.get(&sandbox).ok_or_else(|| unknown(&sandbox))?;
@@ -252,6 +254,9 @@ impl Edge {
             .filter(|(_, now, before)| now != *before)
             .map(|(id, now, _)| (id, now))
             .collect();
+        if !changed.is_empty() {
+            self.settles_at.get_or_insert_with(|| Instant::now() + AFTER_TRAFFIC);
+        }
         for some in changed.chunks(MAX_REPORTED) {
             if !self.try_send(&Report::Counters(some.to_vec()))? {
                 return Ok(());

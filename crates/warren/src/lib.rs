@@ -35,12 +35,18 @@ use std::process::ExitCode;
 
 use self::called_as::Role;
 
+/// What an edge can do without until it is used again.
+fn release_memory() {
+    jail::release_free_memory();
+    jail::let_go_of_program();
+}
+
 /// Plays the role that this process was started in.
 pub fn main() -> ExitCode {
     jail::run_spawner_role(guest_role::guest_main, backends::namespace::worker);
     jail::run_network_role();
     if let Some(control) = jail::enter_edge_role() {
-        return edge::serve(control, jail::let_go_of_program);
+        return edge::serve(control, release_memory);
     }
     if let Some(code) = guest_role::run_as_program() {
         return code;

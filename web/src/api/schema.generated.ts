@@ -2400,6 +2400,11 @@ export interface components {
         DnsSpec: {
             /** @description Servers to ask in place of the host's own. */
             nameservers?: string[];
+            /**
+             * Format: uint64
+             * @description How long a server may take to answer before the next one is asked, in milliseconds; 2,000 when absent.
+             */
+            queryTimeoutMs?: number | null;
             /** @description Types of records that are answered; the usual ones when empty. */
             records?: components["schemas"]["RecordType"][];
         };

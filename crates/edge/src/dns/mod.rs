@@ -216,7 +216,8 @@ fn own(question: &Question, data: RData) -> Answer {
 
 async fn ask(sandbox: &Sandbox, question: &Question, name: &DnsName) -> Result<Answer, Answer> {
     let servers = servers(sandbox);
-    let response = upstream::ask(&servers, &question.query).await.map_err(|error| {
+    let patience = sandbox.plan().dns.query_timeout();
+    let response = upstream::ask(&servers, &question.query, patience).await.map_err(|error| {
         tell(sandbox, NetworkEventKind::Failed, Some(name), format!("no DNS server answered: {error}"));
         Answer::refused(ResponseCode::ServFail, Note::network(format!("no DNS server answered for {name}")))
     })?;

@@ -13,8 +13,6 @@ use tokio::{
     time::timeout,
 };
 
-/// How long one server may take.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the list of servers is gone through.
 const ROUNDS: usize = 2;
 /// Most servers that are asked.
@@ -22,12 +20,12 @@ const MAX_SERVERS: usize = 3;
 /// Largest answer in a datagram; what is longer comes over TCP. The usual value against fragments.
 const PAYLOAD: u16 = 1232;
 
-/// The first answer of a server.
-pub(crate) async fn ask(servers: &[SocketAddr], query: &Query) -> io::Result<Message> {
+/// The first answer of a server; each may take as long as `patience`.
+pub(crate) async fn ask(servers: &[SocketAddr], query: &Query, patience: Duration) -> io::Result<Message> {
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "there is none to ask");
     for _ in 0..ROUNDS {
         for server in servers.iter().take(MAX_SERVERS) {
-            match timeout(PATIENCE, ask_one(*server, query)).await {
+            match timeout(patience, ask_one(*server, query)).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => failure = error,
                 Err(_elapsed) => failure = io::ErrorKind::TimedOut.into(),

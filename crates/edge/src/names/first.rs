@@ -1,7 +1,8 @@
 //! Ports that say nothing about their protocol: whoever speaks first shows it.
 //!
 //! A server that speaks first speaks neither TLS nor HTTP. A client that speaks first speaks one of them, or something
-//! that says no name we could check; then the address decided, as it does for ports that are never looked at.
+//! that says no name we could check; then the address decided, as it does for ports that are never looked at. HTTP/2
+//! without TLS is refused: each of its requests could be for another name, and nobody would look.
 
 use std::io;
 
@@ -19,6 +20,8 @@ const MAX_METHOD: usize = 64;
 enum Spoken {
     Tls,
     Http,
+    /// HTTP/2 without TLS.
+    BareHttp2,
     Other,
 }
 
@@ -37,6 +40,9 @@ pub(crate) async fn check(pair: &Pair, names: &[DnsName]) -> io::Result<Checked>
     Ok(match spoken {
         Ok(Spoken::Tls) => return tls::check(&pair.inside, said, names).await,
         Ok(Spoken::Http) => Checked::IsHttp { said },
+        Ok(Spoken::BareHttp2) => refused(
+            "HTTP/2 without TLS is not looked into, and could be for any name; use TLS, HTTP/1.1, or a rule for the address",
+        ),
         Ok(Spoken::Other) | Err(Cut::Ended) => Checked::Passes { said, name: None },
         Err(Cut::TooSlow) => refused("the connection began like HTTP and did not go on"),
         Err(Cut::TooLong) => refused("the connection's first line is too long"),
@@ -59,8 +65,7 @@ fn recognize(said: &[u8]) -> Option<Spoken> {
     }
     match text.iter().position(|byte| *byte == b'\n') {
         None => None,
-        // HTTP/2 without TLS is not looked into.
-        Some(_) if text.starts_with(b"PRI * HTTP/2") => Some(Spoken::Other),
+        Some(_) if text.starts_with(b"PRI * HTTP/2") => Some(Spoken::BareHttp2),
         Some(end) => {
             let is_http = text[..end].windows(6).any(|word| word == b" HTTP/");
             Some(if is_http { Spoken::Http } else { Spoken::Other })
@@ -88,7 +93,8 @@ mod tests {
             (b"NICK someone\r\n", Some(Spoken::Other)),
             (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", Some(Spoken::Other)),
             (b"*1\r\n$4\r\nPING\r\n", Some(Spoken::Other)),
-            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Some(Spoken::Other)),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Some(Spoken::BareHttp2)),
+            (b"\r\nPRI * HTTP/2.0\r\n", Some(Spoken::BareHttp2)),
         ] {
             assert_eq!(recognize(said), spoken, "{}", said.escape_ascii());
         }

@@ -187,12 +187,24 @@ impl Proxy {
             port: destination.port(),
             names: &names,
         };
+        let (plan, around) = (sandbox.plan(), sandbox.around());
+        let verdict = plan.decide(&flow, &around);
+        let why = match verdict.is_denied() {
+            true => plan.describe(verdict.by()),
+            false => "denied: the name did not lead to this address when this sandbox asked".to_owned(),
+        };
+        let port = destination.port();
         let mut text = format!(
-            "The network policy of this sandbox does not allow requests to {name} (port {}).\n",
-            destination.port()
+            "The network policy of this sandbox does not allow requests to {name} (port {port}).\nIt was {why}.\n"
         );
-        if let Some(rule) = sandbox.plan().rule_that_allows(&flow, &sandbox.around()) {
-            text += &format!("Whoever owns the sandbox can allow it with the rule: {}\n", rule.text());
+        if verdict.is_denied()
+            && let Some(rule) = plan.rule_that_allows(&flow, &around)
+        {
+            let (rule, id) = (rule.text(), &sandbox.id);
+            text += &format!(
+                "An agent can ask for it with the tool sandbox_network_request, rules: [\"{rule}\"].\n\
+                 Whoever owns the sandbox can allow it: warren network {id} --allow {rule}\n"
+            );
         }
         text
     }

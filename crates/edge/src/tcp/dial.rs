@@ -51,9 +51,10 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     }
     let is_made = getpeername(&socket).is_ok();
     let stream = TcpStream::from_std(socket.into())?;
-    if !is_made {
-        stream.writable().await?;
+    if is_made {
+        return Ok(stream);
     }
+    stream.writable().await?;
     match stream.take_error()? {
         None => Ok(stream),
         Some(error) => Err(error),

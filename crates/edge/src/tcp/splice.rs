@@ -6,7 +6,10 @@
 use std::{
     future::Future,
     io,
-    sync::{PoisonError, atomic::Ordering},
+    sync::{
+        PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -52,7 +55,8 @@ impl Meter<'_> {
     }
 }
 
-/// Carries bytes both ways until both are at their end.
+/// Carries bytes both ways until both are at their end. The last end is told by closing the sockets, which is for whoever
+/// has them.
 pub(crate) async fn carry(
     sandbox: &Sandbox,
     host: &HostCounting,
@@ -60,19 +64,22 @@ pub(crate) async fn carry(
     outside: &TcpStream,
 ) -> io::Result<()> {
     let pipes = &sandbox.shared.pipes;
+    let has_ended = AtomicBool::new(false);
+    let has_ended = &has_ended;
     tokio::try_join!(
-        one_way(inside, outside, pipes, Meter::Sent(sandbox, host)),
-        one_way(outside, inside, pipes, Meter::Received(sandbox, host)),
+        one_way(inside, outside, pipes, Meter::Sent(sandbox, host), has_ended),
+        one_way(outside, inside, pipes, Meter::Received(sandbox, host), has_ended),
     )?;
     Ok(())
 }
 
-/// Carries bytes until `from` is at its end, then closes that way of `to`.
-pub(crate) async fn one_way(
+/// Carries bytes until `from` is at its end, then closes that way of `to`, unless the other way has ended before.
+async fn one_way(
     from: &TcpStream,
     to: &TcpStream,
     pipes: &Pipes,
     meter: Meter<'_>,
+    has_other_ended: &AtomicBool,
 ) -> io::Result<()> {
     let mut turns = 0;
     // What came before we began is read without waiting to be told of it.
@@ -88,6 +95,9 @@ pub(crate) async fn one_way(
         };
         is_first = false;
         if moved == Moved::End {
+            if has_other_ended.swap(true, Ordering::Relaxed) {
+                return Ok(());
+            }
             // A peer that is gone already needs no end.
             shutdown(to, Shutdown::Write).or_else(|error| match error {
                 rustix::io::Errno::NOTCONN => Ok(()),

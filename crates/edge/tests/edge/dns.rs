@@ -57,6 +57,23 @@ fn names_that_a_rule_allows_are_resolved_and_others_are_never_asked_for() {
 }
 
 #[test]
+fn a_server_of_names_has_as_long_as_the_policy_says() {
+    in_a_world(|| {
+        let zone = Zone::start("api.example 93.184.216.34");
+        zone.becomes(Mood::Slow(Duration::from_millis(300)));
+        let edge = Edge::start();
+        let mut network = plan(Preset::None, &["api.example"]);
+        network.dns.query_timeout_ms = 50;
+        let inside = edge.add(1, &network);
+        let told = dig_whole(&inside, "api.example A");
+        assert!(told.contains("status: SERVFAIL"), "{told}");
+        network.dns.query_timeout_ms = 10_000;
+        edge.update(1, &network);
+        assert_eq!(dig(&inside, "+timeout=10 api.example A"), ["93.184.216.34"]);
+    });
+}
+
+#[test]
 fn a_server_that_the_sandbox_named_is_asked_unless_it_is_this_host() {
     in_a_world(|| {
         let zone = Zone::start("api.example 93.184.216.34");

@@ -11,7 +11,7 @@ use std::{
 use sandbox::network::{NetworkEventKind, Preset};
 
 use super::{
-    edge::{Edge, plan},
+    edge::{Edge, id, plan},
     inside::Inside,
     world::{PATIENCE, echo, file, http, in_a_world, serve, shell},
     zone::Zone,
@@ -135,6 +135,18 @@ fn tls_passes_for_the_allowed_name_only() {
     });
 }
 
+/// What the page says about a request for another name than the one that is allowed.
+fn denial(port: &str) -> String {
+    let port = if port.is_empty() { "80" } else { port };
+    format!(
+        "The network policy of this sandbox does not allow requests to other.example (port {port}).\n\
+         It was denied: the preset `none` reaches nothing.\n\
+         An agent can ask for it with the tool sandbox_network_request, rules: [\"other.example:{port}\"].\n\
+         Whoever owns the sandbox can allow it: warren network {} --allow other.example:{port}\n",
+        id(1)
+    )
+}
+
 #[test]
 fn http_is_checked_request_by_request() {
     in_a_world(|| {
@@ -155,10 +167,7 @@ fn http_is_checked_request_by_request() {
             );
             let told = got(&inside, &second);
             assert!(told.contains("GET /one") && !told.contains("GET /two"), "{told}");
-            assert!(
-                told.contains("does not allow requests to other.example") && told.ends_with("403 0"),
-                "{told}"
-            );
+            assert!(told.ends_with(&format!("{}403 0", denial(port.trim_start_matches(':')))), "{told}");
         }
         let event = edge.event(|event| {
             event.kind == NetworkEventKind::Denied
@@ -182,6 +191,10 @@ fn http_is_checked_request_by_request() {
             let told = say(&inside, "93.184.216.34:80", said);
             assert!(told.starts_with(answer) && !told.contains("heard"), "{}: {told}", said.escape_ascii());
         }
+        // On a port of any protocol, too: nobody looks at the names in it.
+        assert_eq!(say(&inside, "93.184.216.34:8080", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "");
+        let event = edge.event(|event| event.rule.contains("HTTP/2 without TLS"));
+        assert_eq!((event.kind, event.port), (NetworkEventKind::Denied, 8080));
     });
 }
 

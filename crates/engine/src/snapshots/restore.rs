@@ -49,6 +49,7 @@ impl Engine {
         let snapshot = self.core().find_snapshot(who, &which)?;
         let rootfs = RootfsSpec::Snapshot { snapshot: snapshot.record.id.to_string() };
         let namespace = snapshot.record.namespace.clone();
+        let source = &snapshot.manifest.source;
         let earlier = match (&spec.name, spec.replace) {
             (Some(name), true) => SandboxRef::new(name.as_str(), Some(namespace.clone()))?,
             (None, true) => {
@@ -56,18 +57,19 @@ impl Engine {
                     .with_hint("Give its name, or omit replace to create a new sandbox."));
             }
             (_, false) => {
-                let new = new_request(spec, namespace, rootfs, &snapshot.manifest.source);
-                return self.create_sandbox(who, new).await;
+                let new = new_request(spec, namespace, rootfs, source);
+                return Ok(with_warning(self.create_sandbox(who, new).await?, source));
             }
         };
-        let new = match self.core().find_to_change(who, &earlier).await {
-            Ok(found) => changed_spec(found.status.borrow().record.clone(), spec, rootfs).into(),
+        let (new, is_of_source) = match self.core().find_to_change(who, &earlier).await {
+            Ok(found) => (changed_spec(found.status.borrow().record.clone(), spec, rootfs).into(), false),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                new_request(spec, namespace, rootfs, &snapshot.manifest.source)
+                (new_request(spec, namespace, rootfs, source), true)
             }
             Err(error) => return Err(error),
         };
-        self.replace_sandbox(who, new, &earlier, None, Progress::none()).await
+        let made = self.replace_sandbox(who, new, &earlier, None, Progress::none()).await?;
+        Ok(if is_of_source { with_warning(made, source) } else { made })
     }
 }
 
@@ -99,6 +101,18 @@ fn new_request(
 fn carried(network: &NetworkSpec) -> NetworkSpec {
     let reaches_no_more = plan_network(network, &[]).is_ok_and(|plan| !plan.needs_edge());
     if reaches_no_more { network.clone() } else { NetworkSpec::default() }
+}
+
+/// Says of a restored sandbox that it reaches less than the snapshot's source did.
+fn with_warning(mut made: SandboxView, source: &SnapshotSource) -> SandboxView {
+    if carried(&source.network) != source.network {
+        made.warnings.push(
+            "The network policy of the snapshot's source opens more than package indexes, so this sandbox does not \
+             have it. Change the network of this sandbox to allow what it needs."
+                .to_owned(),
+        );
+    }
+    made
 }
 
 /// The settings of an existing sandbox, with other files.

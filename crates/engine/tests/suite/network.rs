@@ -157,5 +157,7 @@ async fn a_snapshot_opens_no_network() {
         let spec = RestoreSpec::default();
         let made = world.engine.restore_snapshot(&world.who, &which(name), spec).await.unwrap();
         assert_eq!(made.spec.network, restored, "{name}");
+        let is_told = made.warnings.iter().any(|warning| warning.contains("opens more than package indexes"));
+        assert_eq!(is_told, name == "open", "{:?}", made.warnings);
     }
 }

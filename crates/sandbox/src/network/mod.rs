@@ -31,7 +31,7 @@ pub use grant::NetworkGrant;
 pub use hosts::{HostTraffic, NetworkHosts};
 pub use name::{DnsName, InvalidDnsName, MAX_DNS_NAME_BYTES};
 pub use named::{MAX_NAMED_PORTS, NotByName, ReachedPorts};
-pub use plan::{MAX_CEILINGS, MAX_NAMESERVERS, MAX_RULES, MAX_RULES_BYTES, plan_network};
+pub use plan::{MAX_CEILINGS, MAX_CONNECTIONS, MAX_NAMESERVERS, MAX_RULES, MAX_RULES_BYTES, plan_network};
 pub use policy::{
     DEFAULT_CONNECTIONS, DEFAULT_CONNECTS_PER_SECOND, DEFAULT_DNS_PER_SECOND, DEFAULT_EVENTS_PER_SECOND,
     DEFAULT_PINS, DEFAULT_RECORDS, DEFAULT_UDP_FLOWS, DnsPlan, NetworkLimits, NetworkPlan, Policy,

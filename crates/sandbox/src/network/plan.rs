@@ -1,11 +1,11 @@
 //! From the network that was asked for to the one that was decided. All defaults, limits and refusals are in this file.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+use std::{collections::BTreeSet, fmt, net::IpAddr, ops::RangeInclusive};
 
 use super::{
     decide::{ClassifiedAddress, could_pass, target_matches},
     overlap::{self, Forbids},
-    policy::{DEFAULT_RECORDS, DnsPlan, NetworkLimits, NetworkPlan, Policy},
+    policy::{DEFAULT_QUERY_TIMEOUT_MS, DEFAULT_RECORDS, DnsPlan, NetworkLimits, NetworkPlan, Policy},
     rule::{Protocol, Rule, RuleAction, Target},
     spec::{DnsSpec, NetworkLimitsSpec, NetworkSpec, Preset},
     surroundings::{Group, Surroundings},
@@ -20,7 +20,11 @@ pub const MAX_RULES_BYTES: usize = 32 * 1024;
 pub const MAX_CEILINGS: usize = 4;
 /// Most servers that one sandbox's names are asked of.
 pub const MAX_NAMESERVERS: usize = 4;
-const MAX_CONNECTIONS: u32 = 65_536;
+/// Most connections, and most UDP flows, that one sandbox may be allowed at the same time.
+pub const MAX_CONNECTIONS: u32 = 65_536;
+/// Milliseconds that a server of names may take: time for an answer from near, and not so long that programs give up before
+/// the next server is asked.
+const QUERY_TIMEOUTS_MS: RangeInclusive<u64> = 50..=10_000;
 const MAX_CONNECTS_PER_SECOND: u32 = 100_000;
 const MAX_DNS_PER_SECOND: u32 = 10_000;
 /// Less than this and no connection gets anywhere.
@@ -215,9 +219,17 @@ fn decide_dns(asked: &DnsSpec, own: &Policy, ceilings: &[Policy]) -> Result<DnsP
         check_nameserver(*server, own, ceilings)
             .map_err(|error| error.reworded(|words| format!("dns.nameservers[{index}]: {words}")))?;
     }
+    let query_timeout_ms = asked.query_timeout_ms.unwrap_or(DEFAULT_QUERY_TIMEOUT_MS);
+    if !QUERY_TIMEOUTS_MS.contains(&query_timeout_ms) {
+        let (least, most) = QUERY_TIMEOUTS_MS.into_inner();
+        return Err(Error::invalid(format!(
+            "dns.queryTimeoutMs: the time is {query_timeout_ms}; it must be between {least} and {most}"
+        ))
+        .with_hint(format!("Omit it for the usual {DEFAULT_QUERY_TIMEOUT_MS}.")));
+    }
     let records: BTreeSet<_> = asked.records.iter().copied().collect();
     let records = if records.is_empty() { DEFAULT_RECORDS.to_vec() } else { records.into_iter().collect() };
-    Ok(DnsPlan { nameservers: asked.nameservers.clone(), records })
+    Ok(DnsPlan { nameservers: asked.nameservers.clone(), records, query_timeout_ms })
 }
 
 /// A server that is named may be asked whatever the preset is, but not against a rule.

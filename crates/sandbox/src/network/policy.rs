@@ -1,6 +1,6 @@
 //! The network that was decided.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,8 @@ pub const DEFAULT_DNS_PER_SECOND: u32 = 50;
 pub const DEFAULT_PINS: u32 = 4096;
 /// Events of one sandbox in a second; further ones are counted.
 pub const DEFAULT_EVENTS_PER_SECOND: u32 = 20;
+/// Milliseconds that a server may take to answer before the next one is asked: programs inside wait five seconds.
+pub(super) const DEFAULT_QUERY_TIMEOUT_MS: u64 = 2000;
 /// Record types that are answered when nothing else is asked for.
 pub const DEFAULT_RECORDS: [RecordType; 9] = [
     RecordType::A,
@@ -95,15 +97,25 @@ pub struct DnsPlan {
     pub nameservers: Vec<IpAddr>,
     /// Types of records that are answered.
     pub records: Vec<RecordType>,
+    /// How long a server may take to answer before the next one is asked.
+    pub query_timeout_ms: u64,
 }
 
 impl Default for DnsPlan {
     fn default() -> Self {
-        Self { nameservers: Vec::new(), records: DEFAULT_RECORDS.to_vec() }
+        Self {
+            nameservers: Vec::new(),
+            records: DEFAULT_RECORDS.to_vec(),
+            query_timeout_ms: DEFAULT_QUERY_TIMEOUT_MS,
+        }
     }
 }
 
 impl DnsPlan {
+    pub fn query_timeout(&self) -> Duration {
+        Duration::from_millis(self.query_timeout_ms)
+    }
+
     /// Whether records of the type with this number in DNS messages are answered.
     pub fn answers(&self, code: u16) -> bool {
         self.records.iter().any(|record| record.code() == code)

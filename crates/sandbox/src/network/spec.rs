@@ -129,6 +129,10 @@ pub struct DnsSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub records: Vec<RecordType>,
+    /// How long a server may take to answer before the next one is asked, in milliseconds; 2,000 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 50, maximum = 10000)]
+    pub query_timeout_ms: Option<u64>,
 }
 only_object!(DnsSpec);
 

@@ -408,6 +408,16 @@ fn limits_and_nameservers_are_checked() {
     );
     assert!(with(|spec| spec.limits.connections = Some(u32::MAX)).is_err());
     assert!(with(|spec| spec.limits.bytes_per_second = Some(crate::ByteSize(1))).is_err());
+    let plan = with(|spec| spec.dns.query_timeout_ms = Some(500)).unwrap();
+    assert_eq!((plan.dns.query_timeout_ms, DnsPlan::default().query_timeout_ms), (500, 2000));
+    for out_of_range in [0, 49, 10_001, u64::MAX] {
+        let dns = DnsSpec { query_timeout_ms: Some(out_of_range), ..DnsSpec::default() };
+        refused(
+            plan_network(&NetworkSpec { dns, ..NetworkSpec::default() }, &[]),
+            ErrorKind::InvalidRequest,
+            &format!("dns.queryTimeoutMs: the time is {out_of_range}; it must be between 50 and 10000"),
+        );
+    }
     let plan = with(|spec| spec.dns.records = vec![RecordType::Aaaa, RecordType::A, RecordType::A]).unwrap();
     assert_eq!(plan.dns.records, [RecordType::A, RecordType::Aaaa]);
     assert!(plan.dns.answers(28) && !plan.dns.answers(16) && DnsPlan::default().answers(65));

@@ -259,7 +259,7 @@ impl Daemon {
             command.env("WARREN_CONFIG", self.config_path());
         }
         if !self.proxy.is_empty() {
-            command.env("http_proxy", &self.proxy);
+            command.env("http_proxy", &self.proxy).env("HTTPS_PROXY", &self.proxy);
         }
         if self.by_named_ports {
             command.env("WARREN_TEST_NAMED_PORTS", "1");

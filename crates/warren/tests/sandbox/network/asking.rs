@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// An MCP client on stdio, with a person who answers every question so.
-struct Client {
+pub(crate) struct Client {
     program: Child,
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
@@ -31,7 +31,7 @@ struct Client {
 
 impl Client {
     /// `answer`: none for a client that shows no questions.
-    fn start(daemon: &Daemon, answer: Option<Value>) -> Self {
+    pub(crate) fn start(daemon: &Daemon, answer: Option<Value>) -> Self {
         let mut program =
             daemon.command(["mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = program.stdin.take().unwrap();
@@ -66,13 +66,19 @@ impl Client {
         }
     }
 
+    /// What a tool answers.
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        let called = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
+        let data = called["structuredContent"]["data"].clone();
+        assert!(data.is_object(), "{called:#}");
+        data
+    }
+
     /// The state of a request for a rule, and its id.
     fn request(&mut self, rule: &str) -> (String, String) {
         let arguments = json!({ "name": "lab", "rules": [rule], "reason": "to read the issue" });
-        let called =
-            self.ask("tools/call", json!({ "name": "sandbox_network_request", "arguments": arguments }));
-        let data = &called["structuredContent"]["data"];
-        let text = |key: &str| data[key].as_str().unwrap_or_else(|| panic!("{called:#}")).to_owned();
+        let data = self.call("sandbox_network_request", &arguments);
+        let text = |key: &str| data[key].as_str().unwrap_or_else(|| panic!("{data:#}")).to_owned();
         (text("state"), text("request"))
     }
 }

@@ -1,8 +1,11 @@
 //! Programs that others wrote work unchanged where a rule allows their server's name, and nothing else is open.
 
 use super::{
-    services::{DATABASE, SHELL, WEB, cargo, database, grpc_server, repository, shell_server, trust, web},
-    world::in_a_world,
+    services::{
+        DATABASE, REGISTRY, SHELL, WEB, cargo, database, grpc_server, registry, repository, shell_server,
+        trust, web,
+    },
+    world::{in_a_world, not_tested},
     zone::Zone,
 };
 use crate::harness::Daemon;
@@ -105,9 +108,11 @@ java -Djavax.net.ssl.trustStore=/tmp/keys -Djavax.net.ssl.trustStorePassword=cha
     ),
     (
         "Chromium",
-        "chromium",
-        "/usr/lib/chromium/chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
-         --disable-background-networking --disable-component-update --ignore-certificate-errors \
+        "command -v chromium && command -v certutil",
+        "mkdir -p /tmp/.pki/nssdb && certutil -d sql:/tmp/.pki/nssdb -N --empty-password \
+         && certutil -d sql:/tmp/.pki/nssdb -A -t C,, -n world -i /tmp/ca.pem \
+         && /usr/lib/chromium/chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+         --disable-background-networking --disable-component-update \
          --user-data-dir=/tmp/chromium --dump-dom https://web.example/ 2>/tmp/chromium.err",
         "served by nginx",
     ),
@@ -123,6 +128,14 @@ with grpc.secure_channel('web.example:50051', trusting) as channel:
 END
 python3 /tmp/g.py";
 
+const IMAGES: &str = "mkdir -p /tmp/trusted && cp /tmp/ca.pem /tmp/trusted/ca.crt && cd /tmp
+at=docker://registry.example/burrow
+skopeo inspect --cert-dir /tmp/trusted --format '{{.Name}} has {{len .Layers}} layer' $at:1
+skopeo --insecure-policy copy -q --src-cert-dir /tmp/trusted $at:1 dir:/tmp/burrow
+skopeo --insecure-policy copy -q --dest-cert-dir /tmp/trusted dir:/tmp/burrow $at:2
+skopeo list-tags --cert-dir /tmp/trusted $at | grep -o '\"[12]\"' | sort | xargs echo with";
+const SEEN_OF_IMAGES: &str = "registry.example/burrow has 1 layer\nwith 1 2";
+
 const CARGO: &str = "mkdir -p /tmp/crate/src /tmp/crate/.cargo && cd /tmp/crate && touch src/lib.rs
 printf '[package]\nname = \"lab\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\nburrow = { version = \"1\", registry = \"world\" }\n' > Cargo.toml
 printf '[registries.world]\nindex = \"sparse+https://web.example/cargo/\"\n' > .cargo/config.toml
@@ -133,7 +146,7 @@ fn try_out(daemon: &Daemon, (what, needs, script, expected): (&str, &str, &str, 
     // A command that looks for it, or the name of a program.
     let is_there = if needs.contains(' ') { needs.to_owned() } else { format!("command -v {needs}") };
     if !needs.is_empty() && daemon.sh("lab", &format!("({is_there}) >/dev/null 2>&1")).0 != 0 {
-        println!("not tested: {what} is not installed");
+        not_tested(&format!("{what} is not installed"));
         return None;
     }
     let (code, out, err) = daemon.sh("lab", &format!("{TRUST}{script}"));
@@ -145,7 +158,8 @@ fn try_out(daemon: &Daemon, (what, needs, script, expected): (&str, &str, &str, 
 fn everyday_programs_work_unchanged() {
     in_a_world(|| {
         let _zone = Zone::start(&format!(
-            "web.example {WEB}, web.example 2606:4700::1, shell.example {SHELL}, db.example {DATABASE}"
+            "web.example {WEB}, web.example 2606:4700::1, shell.example {SHELL}, db.example {DATABASE}, \
+             registry.example {REGISTRY}"
         ));
         web();
         let daemon = Daemon::start();
@@ -160,6 +174,9 @@ fn everyday_programs_work_unchanged() {
         }
         if cargo(&daemon, "lab") {
             failed.extend(try_out(&daemon, ("cargo", "", CARGO, "ANSWER: u32 = 42")));
+        }
+        if registry() {
+            failed.extend(try_out(&daemon, ("skopeo", "skopeo", IMAGES, SEEN_OF_IMAGES)));
         }
         if shell_server(&daemon, "lab") {
             let ssh = "ssh -i /tmp/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/tmp/known";

@@ -57,6 +57,46 @@ while True:
         time.sleep(0.05)
 ";
 
+/// Keeps a connection open; when it ends, says how many tries it takes until another one works. A try takes a tenth of a
+/// second at most, and so does the pause after one that failed.
+const COME_BACK: &str = "
+import socket, time
+def talk():
+    s = socket.create_connection(('93.184.216.34', 7000), 0.1)
+    s.sendall(b'x')
+    return s if s.recv(1) else None
+def tries():
+    for n in range(1, 1000):
+        try: return n, talk()
+        except OSError: time.sleep(0.1)
+_, kept = tries()
+print('open', flush=True)
+kept.settimeout(None)
+try: kept.recv(1)
+except OSError: pass
+print(tries()[0])
+";
+/// Five tries make a second, and a busy machine may take that long several times over: far fewer than the 25 of five seconds.
+const MAX_TRIES: u32 = 25;
+
+#[test]
+fn another_edge_serves_within_a_few_tries() {
+    in_a_world(|| {
+        serve("93.184.216.34:7000", echo);
+        let daemon = Daemon::start();
+        daemon.create("lab", &["--network", "public"]);
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            let mut talk = Talk::start(&daemon, "lab", COME_BACK);
+            assert_eq!(talk.next(), "open");
+            kill_process(edge_of(&daemon), Signal::KILL).unwrap();
+            all.push(talk.next().parse::<u32>().unwrap());
+        }
+        println!("measured: tries after the death of an edge, five in a second: {all:?}");
+        assert!(all.iter().all(|tries| *tries <= MAX_TRIES), "{all:?}");
+    });
+}
+
 /// Waits until somebody came through, again.
 fn comes_through(count: &AtomicUsize) {
     let before = count.load(Ordering::SeqCst);

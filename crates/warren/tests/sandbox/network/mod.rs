@@ -12,10 +12,12 @@ mod floods;
 mod named_ports;
 mod own;
 mod policy;
+mod proxy;
 mod secrets;
 #[path = "../../../../edge/tests/edge/servers.rs"]
 mod servers;
 mod services;
+mod surfaces;
 mod widening;
 mod world;
 #[path = "../../../../edge/tests/edge/zone.rs"]

@@ -8,6 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
+use super::world::not_tested;
 use crate::{
     harness::{Daemon, is_root, until},
     packages::Index,
@@ -35,7 +36,7 @@ fn daemon(config: &str) -> Option<Daemon> {
     }
     let daemon = Daemon::in_own_network(config, SERVER);
     if daemon.fails_to_make_networks() {
-        println!("skipped: no network can be made here");
+        not_tested("no network can be made here");
         return None;
     }
     Some(daemon)

@@ -1,5 +1,5 @@
-//! Servers that others wrote, in the world: nginx with TLS, package indexes and a git server behind it, sshd, PostgreSQL.
-//! They end with the world.
+//! Servers that others wrote, in the world: nginx with TLS, package indexes and a git server behind it, sshd, PostgreSQL, a
+//! registry of images. They end with the world.
 
 use std::{
     env, fs,
@@ -8,12 +8,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::world::PLACE;
+use super::world::{PLACE, not_tested};
 use crate::harness::{Daemon, is_root, text, until};
 
 pub(crate) const WEB: &str = "93.184.216.34";
 pub(crate) const SHELL: &str = "93.184.216.35";
 pub(crate) const DATABASE: &str = "93.184.216.36";
+pub(crate) const REGISTRY: &str = "93.184.216.37";
 const ROOT_ONLY: &str = "user root;";
 
 /// A directory of this world.
@@ -68,7 +69,7 @@ pub(crate) fn web() {
 pub(crate) fn grpc_server() -> bool {
     let has_grpc = Command::new("/usr/bin/python3").args(["-c", "import grpc"]).output().unwrap();
     if !has_grpc.status.success() {
-        println!("not tested: gRPC for Python is not installed");
+        not_tested("gRPC for Python is not installed");
         return false;
     }
     fs::write(place().join("grpc_server.py"), include_str!("grpc_server.py")).unwrap();
@@ -81,7 +82,7 @@ pub(crate) fn cargo(daemon: &Daemon, name: &str) -> bool {
     let is_there = env::var("CARGO")
         .is_ok_and(|cargo| daemon.output(["cp", &cargo, &format!("{name}:/tmp/cargo")]).status.success());
     if !is_there {
-        println!("not tested: no cargo runs this test");
+        not_tested("no cargo runs this test");
     }
     is_there
 }
@@ -105,7 +106,7 @@ pub(crate) fn trust(daemon: &Daemon, name: &str) {
 /// An OpenSSH server with the same git repository; whoever has the key may come in. Only root can run one.
 pub(crate) fn shell_server(daemon: &Daemon, name: &str) -> bool {
     if !is_root() || !PathBuf::from("/usr/sbin/sshd").exists() {
-        println!("not tested: ssh needs root and sshd");
+        not_tested("ssh needs root and sshd");
         return false;
     }
     outside(
@@ -144,7 +145,7 @@ pub(crate) fn database() -> bool {
         .status
         .success()
     {
-        println!("not tested: PostgreSQL is not installed");
+        not_tested("PostgreSQL is not installed");
         return false;
     }
     outside(&format!(
@@ -154,5 +155,41 @@ pub(crate) fn database() -> bool {
     ));
     let serve = format!("{programs}; cd db; exec {nobody} postgres -D data -h {DATABASE} -k '' -F");
     start("sh", &["-c", &serve], &format!("{DATABASE}:5432"));
+    true
+}
+
+/// Debian's `docker-registry` over TLS, at the port of HTTPS.
+const REGISTRY_CONFIG: &str = "
+version: 0.1
+storage: { filesystem: { rootdirectory: registry } }
+http:
+  addr: ADDRESS
+  tls: { certificate: web.pem, key: web.key }
+";
+
+/// An image of one layer, by hand: what `skopeo` makes of a directory is the registry's.
+const IMAGE: &str = "
+mkdir image && echo 'from the registry' > burrow.txt
+tar cf layer.tar burrow.txt && layer=$(sha256sum < layer.tar | cut -c-64) && mv layer.tar image/$layer
+printf '{\"architecture\":\"amd64\",\"os\":\"linux\",\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"sha256:%s\"]}}' $layer > config
+config=$(sha256sum < config | cut -c-64) && mv config image/$config
+type=application/vnd.oci.image
+printf '{\"schemaVersion\":2,\"mediaType\":\"%s.manifest.v1+json\",\"config\":{\"mediaType\":\"%s.config.v1+json\",\"digest\":\"sha256:%s\",\"size\":%d},\"layers\":[{\"mediaType\":\"%s.layer.v1.tar\",\"digest\":\"sha256:%s\",\"size\":%d}]}' \
+    $type $type $config $(stat -c %s image/$config) $type $layer $(stat -c %s image/$layer) > image/manifest.json
+echo 'Directory Transport Version: 1.1' > image/version
+skopeo --insecure-policy copy -q --dest-tls-verify=false dir:image docker://ADDRESS/burrow:1
+";
+
+/// A registry with the image `burrow:1`; the authority must be there already.
+pub(crate) fn registry() -> bool {
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !has("docker-registry") || !has("skopeo") {
+        not_tested("docker-registry or skopeo is not installed");
+        return false;
+    }
+    let address = format!("{REGISTRY}:443");
+    fs::write(place().join("registry.yml"), REGISTRY_CONFIG.replace("ADDRESS", &address)).unwrap();
+    start("docker-registry", &["serve", "registry.yml"], &address);
+    outside(&IMAGE.replace("ADDRESS", &address));
     true
 }

@@ -2,7 +2,7 @@
 
 use sandbox::{
     NetworkSpec, Preset,
-    network::{DnsSpec, NetworkLimitsSpec, RuleSpec},
+    network::{DnsSpec, MAX_CONNECTIONS, NetworkLimitsSpec, RuleSpec},
 };
 
 use super::{
@@ -30,9 +30,6 @@ pub(super) fn plan(network: Option<&Network>, warnings: &mut Vec<String>) -> Res
     let dns = network.dns.as_ref();
     let rebinds = dns.is_some_and(|dns| dns.allow_rebind == Some(true));
     refuse_if("network.dns.allowRebind", rebinds, "Allow the private addresses by a rule instead.")?;
-    if dns.is_some_and(|dns| dns.query_timeout_ms.is_some()) {
-        warnings.push("network.dns.queryTimeoutMs has no effect here.".to_owned());
-    }
     let (asked, mut rules) = asked(network)?;
     let preset = match (network.disabled, asked) {
         (Some(true), Some(preset)) if preset != Preset::None => {
@@ -50,14 +47,23 @@ pub(super) fn plan(network: Option<&Network>, warnings: &mut Vec<String>) -> Res
             "It reaches package indexes only; network.preset and network.allow ask for more.".to_owned(),
         );
     }
-    let connections = network.max_connections.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+    let connections = network.max_connections.map(check_connections).transpose()?;
+    let query_timeout_ms = dns.and_then(|dns| dns.query_timeout_ms);
     Ok(NetworkSpec {
         preset,
         allow: network.allow.clone().unwrap_or_default(),
         deny: network.deny.clone().unwrap_or_default(),
         rules,
-        dns: DnsSpec { nameservers: nameservers(dns)?, ..DnsSpec::default() },
+        dns: DnsSpec { nameservers: nameservers(dns)?, query_timeout_ms, ..DnsSpec::default() },
         limits: NetworkLimitsSpec { connections, ..NetworkLimitsSpec::default() },
+    })
+}
+
+/// The number that is meant, if it can be one of connections at all; the plan knows how many there may be.
+fn check_connections(most: u64) -> Result<u32, Failure> {
+    u32::try_from(most).ok().filter(|most| (1..=MAX_CONNECTIONS).contains(most)).ok_or_else(|| {
+        Failure::invalid(format!("network.maxConnections: {most} is not between 1 and {MAX_CONNECTIONS}"))
+            .with_hint("Omit it for the usual limit.")
     })
 }
 

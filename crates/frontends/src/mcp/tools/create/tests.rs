@@ -131,16 +131,24 @@ async fn what_this_version_cannot_do_is_refused_by_name_and_makes_nothing() {
 async fn a_network_in_microsandboxs_words_is_a_policy() {
     let client = Client::new().await;
     let network = json!({ "policy": "none", "rules": ["deny@*.evil.example"], "maxConnections": 9,
-        "dns": { "nameservers": ["9.9.9.9:53"], "allowRebind": false }, "tls": { "blockQuic": true } });
+        "dns": { "nameservers": ["9.9.9.9:53"], "allowRebind": false, "queryTimeoutMs": 700 },
+        "tls": { "blockQuic": true } });
     client.data("sandbox_create", json!({ "name": "lab", "network": network })).await;
     let policy = client.data("sandbox_network", json!({ "name": "lab" })).await;
     assert_eq!((&policy["preset"], &policy["rules"]), (&json!("none"), &json!(["deny **.evil.example"])));
+    let which = engine::SandboxRef::new("lab", None).unwrap();
+    let view = client.call.engine().sandbox(&client.call.who, &which).await.unwrap();
+    assert_eq!((view.plan.network.limits.connections, view.plan.network.dns.query_timeout_ms), (9, 700));
     for (network, named) in [
         (json!({ "policy": "none", "preset": "none" }), "network.policy"),
         (json!({ "policy": "everything" }), "everything"),
         (json!({ "disabled": true, "policy": "public" }), "contradict"),
         (json!({ "rules": ["allow@"] }), "network.rules[0]"),
         (json!({ "dns": { "nameservers": ["9.9.9.9:5353"] } }), "9.9.9.9:5353"),
+        (json!({ "dns": { "queryTimeoutMs": 1 } }), "dns.queryTimeoutMs: the time is 1;"),
+        (json!({ "maxConnections": 65_537 }), "network.maxConnections: 65537 is not between 1 and 65536"),
+        (json!({ "maxConnections": u64::MAX }), "network.maxConnections: 18446744073709551615 is not"),
+        (json!({ "maxConnections": 0 }), "network.maxConnections: 0 is not"),
     ] {
         let error = client.error("sandbox_create", json!({ "network": network }), "invalid_request").await;
         assert!(error["message"].as_str().unwrap().contains(named), "{error}");

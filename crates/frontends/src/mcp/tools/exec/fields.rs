@@ -140,6 +140,7 @@ impl ExecFields {
             user: self.user,
             rlimits: rlimits.collect::<Result<_, _>>()?,
             terminal: self.tty.unwrap_or(false).then(TerminalSize::default),
+            terminal_modes: Vec::new(),
             stdin: stdin.is_some(),
             timeout,
             request_id,
