@@ -80,7 +80,7 @@ impl Engine {
         while let Some(entry) = entries.next().await {
             match entry?.body {
                 EntryBody::Stdin(part) if code.len() < sandbox::MAX_CODE_BYTES => {
-                    code.extend_from_slice(&part)
+                    code.extend_from_slice(&part);
                 }
                 EntryBody::Started { .. } => {}
                 _ => break,
