@@ -14,7 +14,7 @@ pub struct CpuCount {
 
 impl CpuCount {
     pub const fn whole(n: u32) -> Self {
-        Self { millis: n * 1000 }
+        Self { millis: n.saturating_mul(1000) }
     }
 
     pub fn from_f64(cpus: f64) -> Option<Self> {
