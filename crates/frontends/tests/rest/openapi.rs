@@ -86,7 +86,7 @@ fn described_shapes_are_the_real_ones() {
         "allow": ["a.example"],
         "deny": ["b.example"],
         "rules": [{ "action": "deny", "target": "c.example" }],
-        "dns": { "nameservers": ["8.8.8.8"], "records": ["A"] },
+        "dns": { "nameservers": ["8.8.8.8"], "records": ["A"], "queryTimeoutMs": 100 },
         "limits": {
             "connections": 1, "udpFlows": 1, "connectsPerSecond": 1, "dnsPerSecond": 1, "bytesPerSecond": 1024
         },

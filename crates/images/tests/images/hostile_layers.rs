@@ -66,12 +66,12 @@ fn paths_that_lead_out() {
 
 #[test]
 fn links_that_lead_out() {
-    refused(|layer, outside| layer.symlink("out", outside).file("out/new", b"x"), "no directory");
-    refused(|layer, outside| layer.symlink("out", outside).file("out/secret", b"x"), "no directory");
-    refused(|layer, outside| layer.symlink("out", outside).directory("out/new"), "no directory");
-    refused(|layer, outside| layer.symlink("out", outside).file("out/.wh.secret", b""), "no directory");
-    refused(|layer, outside| layer.symlink("out", outside).file("out/.wh..wh..opq", b""), "no directory");
-    refused(|layer, outside| layer.symlink("out", outside).symlink("out/new", "x"), "no directory");
+    refused(|layer, outside| layer.symlink("out", outside).file("out/new", b"x"), "not a directory");
+    refused(|layer, outside| layer.symlink("out", outside).file("out/secret", b"x"), "not a directory");
+    refused(|layer, outside| layer.symlink("out", outside).directory("out/new"), "not a directory");
+    refused(|layer, outside| layer.symlink("out", outside).file("out/.wh.secret", b""), "not a directory");
+    refused(|layer, outside| layer.symlink("out", outside).file("out/.wh..wh..opq", b""), "not a directory");
+    refused(|layer, outside| layer.symlink("out", outside).symlink("out/new", "x"), "not a directory");
     refused(
         |layer, outside| {
             layer.symlink("a", "../outside").symlink("b", "a").hard_link("c", "b/secret").file(outside, b"")
@@ -83,7 +83,10 @@ fn links_that_lead_out() {
         |layer, outside| layer.directory("a").file("a/x", b"").symlink("a", outside).file("a/new", b"x"),
         "is a directory",
     );
-    refused(|layer, outside| layer.symlink("a", outside).directory("a").file("a/new", b"x"), "no directory");
+    refused(
+        |layer, outside| layer.symlink("a", outside).directory("a").file("a/new", b"x"),
+        "not a directory",
+    );
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn names_and_numbers_that_cannot_be() {
     );
     refused(|layer, _| layer.symlink("a", ""), "link to nothing");
     refused(|layer, _| layer.directory("a").file("a", b""), "is a directory");
-    refused(|layer, _| layer.file("a", b"").directory("a"), "no directory");
+    refused(|layer, _| layer.file("a", b"").directory("a"), "not a directory");
     refused(|layer, _| layer.file("./", b"").symlink(".", "/etc"), "replace the root");
     refused(
         |mut layer, _| {

@@ -148,7 +148,7 @@ async fn a_network_in_microsandboxs_words_is_a_policy() {
         (json!({ "dns": { "queryTimeoutMs": 1 } }), "dns.queryTimeoutMs: the time is 1;"),
         (json!({ "maxConnections": 65_537 }), "network.maxConnections: 65537 is not between 1 and 65536"),
         (json!({ "maxConnections": u64::MAX }), "network.maxConnections: 18446744073709551615 is not"),
-        (json!({ "maxConnections": 0 }), "network.maxConnections: 0 is not"),
+        (json!({ "maxConnections": 0 }), "network.maxConnections: 0 is less than 1"),
     ] {
         let error = client.error("sandbox_create", json!({ "network": network }), "invalid_request").await;
         assert!(error["message"].as_str().unwrap().contains(named), "{error}");
