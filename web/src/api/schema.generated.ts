@@ -6241,7 +6241,7 @@ export interface operations {
     execs_again: {
         parameters: {
             query?: {
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
             };
             header?: never;
@@ -7738,7 +7738,7 @@ export interface operations {
                 cursor?: string;
                 /** @description Maximum number of lines; 200 by default, at most 1000. */
                 limit?: number;
-                /** @description Where a name is looked up; the caller's own when absent. */
+                /** @description The namespace in which the name is looked up; the caller's own when absent. */
                 namespace?: components["schemas"]["Namespace"];
                 /** @description The text to look for in each line, whatever its case. */
                 q: string;

@@ -93,6 +93,8 @@ const LOOKING: &[&str] = &[
     "wait_package_job",
     "wait_sandbox",
     "watch",
+    // A turn, which the caller takes for itself.
+    "take",
 ];
 
 const PORT: PortSpec =
@@ -124,6 +126,8 @@ fn attempts<'a>(
             sandbox::ExecSpec::argv(["true"]).into(),
             engine::Progress::none()
         ),
+        // Nothing waits for its end: it is tried after all that does.
+        exec_again(who, which, exec),
         replace_sandbox(who, SandboxSpec::default(), which, None, engine::Progress::none()),
         start_sandbox(who, which),
         stop_sandbox(who, which, None),
@@ -152,7 +156,6 @@ fn attempts<'a>(
         fork_context(who, which, &context_name(), None, false),
         remove_context(who, which, &context_name()),
         exec_signal(who, which, exec, 9, SignalScope::Group),
-        exec_again(who, which, exec),
         exec_resize(who, which, exec, TerminalSize { rows: 1, cols: 1 }),
         write_file(who, which, "/made", Default::default(), bytes("x")),
         mkdir(who, which, "/made", true, None),

@@ -109,6 +109,7 @@ const MEMBERS: &[(&str, &str, Rule)] = &[
     ("ForkSandboxRequest", "namePrefix", NAME),
     ("KeyRequest", "label", NAME),
     ("KeyRequest", "expiresInMs", SOME_TIME),
+    ("DnsSpec", "queryTimeoutMs", Rule::Within(50, 10_000)),
     ("Lifetime", "ttlMs", SOME_TIME),
     ("Lifetime", "idleMs", SOME_TIME),
     ("LinkRequest", "ttlSeconds", LINK_TIME),
