@@ -99,7 +99,7 @@ impl Place {
             capabilities: Vec::new(),
             no_new_privileges: true,
             seccomp: None,
-            network: "none".to_owned(),
+            network: sandbox::NetworkHold::Loopback,
             cgroups: "none".to_owned(),
             limits: Vec::new(),
             warnings: Vec::new(),

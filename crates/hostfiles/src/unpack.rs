@@ -359,7 +359,7 @@ mod tests {
             &archive_of(&[link, ("hard", EntryType::Link, 0o644, "link/secret")]),
             "not a directory",
         );
-        scene.refuses(&archive_of(&[link, ("hard", EntryType::Link, 0o644, "link")]), "no file");
+        scene.refuses(&archive_of(&[link, ("hard", EntryType::Link, 0o644, "link")]), "not a file");
         assert!(fs::symlink_metadata(scene.staging().join("hard")).is_err());
     }
 
