@@ -58,13 +58,17 @@ export function useSandboxesChanged(callback: () => void): void {
 }
 
 /**
- * Calls back when processes of a sandbox came or went, and with the next samples, which come every two seconds. A sandbox
- * in which nothing changes is left alone: looking inside would count as use.
+ * Calls back with some samples, which come every two seconds, and again when processes of a sandbox came or went. A
+ * sandbox in which nothing changes is left alone after that: looking inside would count as use.
  */
 export function useProcessesChanged(sandbox: string, callback: () => void): void {
   const soon = useLatest(callback);
   const last = usage.value.get(sandbox)?.at(-1);
-  const known = useRef<{ processes: number | null; settling: number }>({ processes: null, settling: 0 });
+  // Whoever comes to a page may come right after a change.
+  const known = useRef<{ processes: number | null; settling: number }>({
+    processes: null,
+    settling: SETTLING_SAMPLES,
+  });
   useEffect(() => {
     if (!last) return;
     const { processes, settling } = known.current;
