@@ -7,6 +7,8 @@ import schemathesis
 # Longest name that Linux's file systems take, in bytes. The document has only the limit of whole paths.
 MAX_NAME_BYTES = 255
 
+MAX_SEARCH_CHARS, MAX_SEARCH_WORDS = 256, 16
+
 # Parameters and members that are paths, absolute or from the working directory.
 PATHS = {"path", "root", "from", "to", "cwd"}
 
@@ -19,8 +21,12 @@ def raw(context, value):
 
 @schemathesis.hook
 def filter_case(context, case):
-    """A path with a name that is too long is refused by the file system, not by the API."""
-    return not any(has_long_name(path) for path in [*paths(case.query), *paths(case.body)])
+    """A path with a name that is too long is refused by the file system, not by the API. What is searched for has limits
+    that no pattern can state: characters and words, and one at least in output."""
+    if any(has_long_name(path) for path in [*paths(case.query), *paths(case.body)]):
+        return False
+    searched = case.query.get("q") if isinstance(case.query, dict) else None
+    return not isinstance(searched, str) or (0 < len(searched) <= MAX_SEARCH_CHARS and len(searched.split()) <= MAX_SEARCH_WORDS)
 
 
 def paths(container):

@@ -81,7 +81,7 @@ impl FromStr for OutputCursor {
             text.split_once(':').and_then(|(exec, entry)| Some((exec.parse().ok()?, entry.parse().ok()?)));
         parts.map(|(exec, entry)| Self { exec, entry }).ok_or_else(|| {
             let shown: String = text.chars().take(64).collect();
-            Error::invalid(format!("{shown:?} is no place in the output"))
+            Error::invalid(format!("{shown:?} is not a place in the output"))
                 .with_hint("Use `next` of the search before, as it was answered.")
         })
     }

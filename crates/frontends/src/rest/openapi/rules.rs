@@ -70,6 +70,7 @@ const PARAMETERS: &[(&str, Rule)] = &[
     ("network", Rule::OneOf(&["default", "none", "packages", "public", "public+private", "all"])),
     ("buildArg", Rule::Text { pattern: "^[A-Za-z_][A-Za-z0-9_]*=[^\\u0000]*$", longest: 4095 }),
     ("graceMs", GRACE),
+    ("cursor", Rule::Text { pattern: "^exc-[0-9a-hjkmnp-tv-z]{13}:[0-9]{1,18}$", longest: 36 }),
     ("port", PORT),
     (
         "topics",
