@@ -199,14 +199,14 @@ pub(super) fn offer(host: &Arc<Host>, plan: &SandboxPlan) -> Option<SandboxId> {
         state.is_kept = true;
         tokio::spawn(keep(Arc::downgrade(host)));
     }
+    // A place is taken, or places of another shape are wanted.
+    host.pool.changed.notify_one();
     let mut place = place?;
     let id = place.id.clone();
     // Whatever happens to it now, nothing of it is left.
     place.standing.half_made.watch_again(host);
     let named = tokio::spawn(named(Arc::clone(host), place, plan.hostname.clone()));
     state.offered.insert(id.clone(), Offer { named, since: now });
-    drop(state);
-    host.pool.changed.notify_one();
     Some(id)
 }
 
