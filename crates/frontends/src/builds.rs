@@ -1,4 +1,4 @@
-//! What REST and MCP share about builds.
+//! Parsing of build arguments, shared by REST and MCP.
 
 use engine::{Platform, Reference};
 use sandbox::{Error, Preset, Result};
@@ -15,7 +15,7 @@ pub(crate) fn platform(text: &str) -> Result<Platform> {
     })
 }
 
-/// What `RUN` reaches without a rule; `default`, as docker calls it, is what it is without a word.
+/// Parses the preset for what `RUN` reaches without a rule. Docker's word `default` is the same as no preset.
 pub(crate) fn preset(text: &str) -> Result<Option<Preset>> {
     if text == "default" { Ok(None) } else { text.parse().map(Some) }
 }

@@ -1,8 +1,8 @@
-//! What of a sandbox's traffic was denied while a command ran: for every front end to tell beside its output.
+//! The traffic of a sandbox that was denied while a command ran, for every front end to report beside its output.
 
 use engine::{Engine, ExecView, NetworkDenials, Principal, SandboxRef};
 
-/// What was denied since the command began. A sandbox that is gone by then was denied nothing worth telling.
+/// Returns what was denied since the command began. A sandbox that is gone by then was denied nothing worth telling.
 pub(crate) async fn during(engine: &Engine, who: &Principal, exec: &ExecView) -> NetworkDenials {
     let which = SandboxRef::from(&exec.sandbox);
     engine.network_denials(who, &which, exec.created_at).await.unwrap_or_default()

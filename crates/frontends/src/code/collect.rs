@@ -12,7 +12,7 @@ use crate::{
     output::{Capture, Truncated},
 };
 
-/// What a shell shows for SIGKILL, where nobody knows how it ended.
+/// The exit code that a shell shows for SIGKILL, used when nobody knows how the code ended.
 const UNKNOWN_END: i32 = 137;
 /// How code ended whose interpreter, and with it its variables, outlived the time limit.
 const INTERRUPTED_IN_TIME: &str = "interrupted: it timed out";
@@ -20,7 +20,7 @@ const INTERRUPTED_IN_TIME: &str = "interrupted: it timed out";
 /// The cell that is read.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
-    /// What the reader calls its sandbox.
+    /// The sandbox, as its caller names it.
     pub(crate) sandbox: String,
     pub(crate) exec: ExecId,
     pub(crate) language: Language,
@@ -29,7 +29,7 @@ pub(crate) struct Cell {
     pub(crate) links: Option<SandboxLinks>,
 }
 
-/// What was read so far.
+/// Everything read so far.
 #[derive(Debug)]
 pub(crate) struct Collected {
     cell: Cell,

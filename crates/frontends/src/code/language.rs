@@ -3,10 +3,10 @@
 use engine::{Engine, Principal, SandboxRef};
 use sandbox::{ContextName, Error, ErrorKind, Language, NotStarted, RequestId, Result, Thing};
 
-/// What an absent language means.
+/// The language of code that names none.
 pub(crate) const DEFAULT: Language = Language::Python;
 
-/// What an absent language means for code in this context: the context's own where it is there.
+/// Returns the language of code in this context that names none: the context's own if it exists.
 pub(crate) async fn of_context(
     engine: &Engine,
     who: &Principal,
@@ -39,7 +39,7 @@ pub(crate) async fn named(
     }
 }
 
-/// What to say of code that did not begin to run.
+/// Returns the error for code that did not start.
 pub(crate) async fn not_started(
     engine: &Engine,
     who: &Principal,
@@ -64,7 +64,7 @@ pub(crate) async fn not_started(
     }
 }
 
-/// What to say of a language whose program the sandbox does not have.
+/// Returns the error for a language whose program the sandbox does not have.
 async fn missing(
     engine: &Engine,
     who: &Principal,
@@ -76,7 +76,7 @@ async fn missing(
     refusal(engine, who, which, message).await
 }
 
-/// What to say of a word that no language has, where no sandbox is named.
+/// Returns the error for a name that no language has, where no sandbox is named.
 pub(crate) fn unknown(unknown: &sandbox::UnknownLanguage) -> Error {
     Error::invalid(unknown.to_string()).with_hint(all())
 }

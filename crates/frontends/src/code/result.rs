@@ -1,4 +1,4 @@
-//! What a cell did.
+//! The result of a cell.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -11,7 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::http::Refusal;
 
-/// What is longer is sent in pieces: an answer in pieces is a stream and counts as one.
+/// The longest body that is sent whole. A longer one is sent in pieces: an answer in pieces is a stream and counts as
+/// one.
 const MAX_WHOLE_BYTES: usize = 64 * 1024;
 const PIECE_BYTES: usize = 64 * 1024;
 /// Bytes of outputs that those with a key have not taken yet, all of them together.
@@ -21,7 +22,7 @@ const MAX_LINK_BYTES: usize = 32 * 1024 * 1024;
 /// Nobody knows when a slow reader is done.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// What is on its way. Clones are the same.
+/// The budgets for bytes on their way to readers. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Serving {
     pub(crate) by_key: Budget,

@@ -3,8 +3,8 @@
 use engine::{Engine, Principal, SandboxRef};
 use sandbox::{CellSpec, ExecSpec};
 
-/// What to say to someone who names them for code that runs in a context which is there already: they are its own, and
-/// stay. Asked before the code runs, because running it makes the context.
+/// Returns the hint for a caller who names them for code in a context that already exists: they are the context's own,
+/// and stay. Asked before the code runs, because running it makes the context.
 pub(crate) async fn ignored(
     engine: &Engine,
     who: &Principal,

@@ -40,8 +40,8 @@ pub fn named(name: &str) -> Option<Dialect> {
     std::iter::once(&NATIVE).chain(ALL).find(|dialect| dialect.name == name).copied()
 }
 
-/// What dialects serve besides MCP: each below its own name, and the one that was chosen at its plain paths too.
-/// `stop` ends what is open; `activity` counts streams that outlive their request.
+/// Returns the routes that dialects serve besides MCP: each below its own name, and those of the chosen dialect at its
+/// plain paths too. `stop` ends what is open; `activity` counts streams that outlive their request.
 pub fn routes(mcp: &Mcp, plain: Dialect, activity: &Activity, stop: &CancellationToken) -> Router {
     let proxy = Proxy::new(mcp.engine().clone(), activity.clone(), stop.clone());
     microsandbox::routes(mcp)

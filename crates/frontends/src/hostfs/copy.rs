@@ -10,7 +10,7 @@ use super::{
     location::{Access, Location, meant},
 };
 
-/// What a copy did.
+/// The result of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     /// The host's side, absolute.
@@ -19,7 +19,7 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    /// What the caller should know of what was left out.
+    /// Returns a warning for the caller if entries were left out.
     pub(crate) fn warning(&self) -> Option<String> {
         let Counts { left_out, left_out_paths, .. } = &self.counts;
         (*left_out > 0).then(|| {

@@ -1,11 +1,11 @@
-//! What the host refused, in words.
+//! Errors for what the host refused.
 
 use std::path::Path;
 
 use rustix::io::Errno;
 use sandbox::{Error, ErrorKind, Thing};
 
-/// What a copy ran into.
+/// Returns the error for a copy that failed.
 pub(super) fn worded(error: hostfiles::Error) -> Error {
     use hostfiles::Error as Failure;
     let message = error.to_string();
@@ -34,7 +34,7 @@ pub(super) fn worded(error: hostfiles::Error) -> Error {
     }
 }
 
-/// What whoever takes the bytes of a file or a tree reads where they break off.
+/// Returns the error with which the bytes of a file or a tree break off, for whoever takes them.
 pub(super) fn broken_off(error: &hostfiles::Error) -> Error {
     Error::new(ErrorKind::Unavailable, error.to_string())
 }
@@ -44,7 +44,7 @@ pub(super) fn denied(path: &Path, why: &str) -> Error {
     Error::new(ErrorKind::Denied, format!("{shown} {why}")).about(Thing::HostPath, shown)
 }
 
-/// What the kernel said of a host path.
+/// Returns the error for a kernel error about a host path.
 pub(super) fn failed(what: &str, path: &Path, errno: Errno) -> Error {
     let at = path.display();
     let error = match errno {

@@ -23,7 +23,7 @@ pub(crate) use self::{
     source::{Report, Source, identify},
 };
 
-/// What one copy takes at most.
+/// The rules and limits of one copy.
 const RULES: Rules = Rules {
     fidelity: Fidelity::Plain,
     limits: Limits { entries: 100_000, bytes: 16 * 1024 * 1024 * 1024, depth: 128 },

@@ -17,7 +17,7 @@ use super::{
     location::Access,
 };
 
-/// What is gathered before it is written.
+/// The bytes gathered before they are written.
 const BUFFER_BYTES: usize = 128 * 1024;
 
 /// A file of the host that is being written beside its place. Dropped before [`NewFile::commit`] it is gone, whoever

@@ -79,7 +79,7 @@ impl Source {
         self.0.into_stream(PathBuf::new(), RULES, broken_off).0
     }
 
-    /// What a patch copies, and where to read how that went.
+    /// Returns the source for a patch, and the report on how its copy went.
     pub(crate) fn into_patch(self) -> (PatchSource, Report) {
         let facts = self.0.file_facts();
         let (bytes, report) = self.0.into_stream(PathBuf::new(), RULES, broken_off);
@@ -97,7 +97,8 @@ impl Source {
 pub(crate) struct Report(hostfiles::Report);
 
 impl Report {
-    /// What the host refused, if it did. The sandbox only saw that the bytes broke off.
+    /// Takes the outcome of the copy, with the host's refusal if there was one. The sandbox only saw that the bytes
+    /// broke off.
     pub(crate) fn take(&self) -> Option<Result<Copied>> {
         let counts = self.0.take()?;
         Some(counts.map(|counts| Copied { host_path: String::new(), counts }).map_err(worded))

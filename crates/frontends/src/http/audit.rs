@@ -63,7 +63,7 @@ pub(crate) enum About {
     Key(KeyId),
     /// By its name.
     Image(String),
-    /// What a message asked for, and of which sandbox, as its caller named it.
+    /// The method of a message, and the sandbox it was about, as its caller named it.
     Method {
         method: &'static str,
         sandbox: Option<String>,
@@ -139,7 +139,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// What is worth writing down, now that there is an answer.
+    /// Returns the record of a call that is worth writing down, now that there is an answer.
     fn answered(&mut self, response: &Response) -> Option<CallRecord> {
         let mut call = self.call.take()?;
         let status = response.status();

@@ -17,8 +17,8 @@ use axum::{
 use super::gate::Gate;
 
 const METHODS: &str = "GET, POST, PUT, DELETE";
-/// What a page may send beyond what it may always send. Keys travel in a header: no cookies, so no credentials to
-/// allow.
+/// The headers that a page may send beyond those it may always send. Keys travel in a header: no cookies, so no
+/// credentials to allow.
 const REQUEST_HEADERS: &str = "authorization, content-type, accept, last-event-id, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name, \
      x-request-id";
 const RESPONSE_HEADERS: &str = "mcp-session-id, www-authenticate, retry-after, x-request-id";

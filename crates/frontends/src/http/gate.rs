@@ -55,7 +55,7 @@ const SESSION_PATH: &str = "/v1/session";
 #[derive(Debug, Clone)]
 pub(crate) struct SignedIn(pub(crate) Principal);
 
-/// What stands between one listener and the routes.
+/// The checks between one listener and the routes.
 #[derive(Debug, Clone)]
 pub struct Gate {
     engine: Engine,
@@ -69,7 +69,7 @@ pub struct Gate {
     dialect: &'static str,
 }
 
-/// What only a listener that strangers can reach needs.
+/// The checks that only a listener within reach of strangers needs.
 #[derive(Debug)]
 struct Network {
     hosts: Hosts,
@@ -178,7 +178,7 @@ impl Gate {
 }
 
 impl Gate {
-    /// What the request's link opens, if it is one. Its token is the right: no key is asked for.
+    /// Returns what the request's link opens, if it is one. Its token is the right: no key is asked for.
     fn link(&self, request: &Parts) -> Result<Option<OpenLink>, Refusal> {
         let is_read = matches!(request.method, Method::GET | Method::HEAD);
         let path = request.uri.path();

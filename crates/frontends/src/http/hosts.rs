@@ -304,7 +304,7 @@ mod tests {
 
     use super::*;
 
-    /// What a listener on 192.0.2.7 says.
+    /// Checks a request as a listener on 192.0.2.7 does.
     fn check(hosts: &Hosts, target: &str, headers: &[(&str, &str)]) -> Result<()> {
         let mut request = Request::get(target);
         for (name, value) in headers {

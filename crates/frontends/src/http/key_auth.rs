@@ -20,7 +20,7 @@ use super::auth::Authenticate;
 /// Name of the parameter in the query.
 const PARAMETER: &str = "api_key";
 const SCHEME: &str = "bearer";
-/// What clients of other systems send in place of `Authorization`.
+/// The header that clients of other systems send in place of `Authorization`.
 pub(super) const KEY_HEADER: &str = "x-api-key";
 /// The same of OpenSandbox's clients, on its routes.
 pub(super) const OPENSANDBOX_KEY_HEADER: &str = "open-sandbox-api-key";

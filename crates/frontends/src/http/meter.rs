@@ -12,7 +12,7 @@ use engine::{Engine, Frontend};
 
 use super::audit;
 
-/// What was asked for by a host name of a port, or has no route: the paths there are anyone's.
+/// The label of requests by a port's host name, and of those without a route: the paths there are anyone's.
 const NO_ROUTE: &str = "other";
 /// The methods of HTTP. A caller can invent others.
 static METHODS: [Method; 9] = [

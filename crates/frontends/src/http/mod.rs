@@ -1,5 +1,5 @@
-//! What every front end on HTTP shares: connections, TLS, who asks, limits, an id for each request, one shape for
-//! failures.
+//! The parts that every front end on HTTP shares: connections, TLS, who asks, limits, an id for each request, one shape
+//! for failures.
 //!
 //! A front end brings a router with its routes. [`app`] puts them behind the same layers, so that no front end can
 //! forget one: [`request`] (id, log, failures), [`meter`], [`audit`], then [`gate`] (Host and Origin, who asks, rate, streams).

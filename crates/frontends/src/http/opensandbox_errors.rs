@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub(super) enum Family {
     /// Sandboxes themselves.
     Lifecycle,
-    /// What runs inside: its daemon `execd`, and the one for the network.
+    /// The servers inside a sandbox: its daemon `execd`, and the one for the network.
     Inside,
 }
 

@@ -1,5 +1,5 @@
-//! What extractors read of a request. Functions instead of futures, since none of them waits: a future would be compiled
-//! again in each of two hundred handlers.
+//! The parts of a request that extractors read. Functions instead of futures, since none of them waits: a future would
+//! be compiled again in each of two hundred handlers.
 
 use axum::{
     extract::{FromRequestParts as _, RawPathParams},

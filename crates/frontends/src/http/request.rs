@@ -1,4 +1,4 @@
-//! What every request has: an id, one line in the log, and one shape for failures.
+//! The layer of every request: an id, one line in the log, and one shape for failures.
 
 use std::{
     hash::{BuildHasher, RandomState},

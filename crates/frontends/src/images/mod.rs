@@ -1,4 +1,4 @@
-//! What all front ends share about images: how far a pull is, and how a registry is asked.
+//! The code about images that all front ends share: how far a pull is, and how a registry is asked.
 
 mod asked;
 mod config;

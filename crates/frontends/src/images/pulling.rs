@@ -64,8 +64,8 @@ impl Pulling {
         })
     }
 
-    /// What was not told yet; waits until there is something, and in any case until then, so that it is not told too
-    /// often. For one listener.
+    /// Returns the events not told yet. Waits until there are some, and in any case until `not_before`, so that they
+    /// are not told too often. For one listener.
     pub(crate) async fn news(&self, not_before: Instant) -> Vec<PullEvent> {
         sleep_until(not_before).await;
         loop {

@@ -1,4 +1,4 @@
-//! What a link is answered with.
+//! Answers to requests by link.
 
 use axum::{
     body::Body,
@@ -24,7 +24,7 @@ use crate::{
     http::Refusal,
 };
 
-/// What goes with every answer. Nothing that is served may run, load, send, be framed or be taken for something else;
+/// The headers of every answer. Nothing that is served may run, load, send, be framed or be taken for something else;
 /// and no page that it leads to learns its address.
 ///
 /// `sandbox` gives a document an origin of its own, without scripts, forms and windows. What is left to a picture in
@@ -68,16 +68,16 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
-/// What a link leads to, and the right to read it.
+/// The target of a link, and the right to read it.
 struct Source<'a> {
     links: &'a Links,
     link: &'a OpenLink,
-    /// What may be on its way by links.
+    /// The budget for bytes on their way by links.
     budget: &'a Budget,
     which: SandboxRef,
 }
 
-/// What is known of something before its bytes are sent.
+/// The facts known of a target before its bytes are sent.
 struct Opened {
     name: String,
     media: Media,

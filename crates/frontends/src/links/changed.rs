@@ -33,7 +33,7 @@ impl ChangedFiles {
         self.files.extend(files.into_iter().filter(|file| file.path.starts_with('/')).take(room));
     }
 
-    /// What the caller should know beside the files.
+    /// Returns a warning for the caller if the list of files is incomplete.
     pub(crate) fn warning(&self) -> Option<&'static str> {
         self.is_partial.then_some("More files may have been changed than are listed in files.")
     }

@@ -1,4 +1,4 @@
-//! What a browser is told that a file is: by its first bytes, never by what a workload says of it.
+//! The media type that a browser is told: found by a file's first bytes, never by what a workload says of it.
 //!
 //! Pictures and text are shown. HTML, scripts and styles are text too: what was made in a sandbox never becomes a page
 //! of ours. Everything else is saved.

@@ -53,7 +53,7 @@ const BY_EXTENSION: &[(&str, &str)] = &[
     ("zip", "application/zip"),
 ];
 
-/// What the name of a file says about its content; otherwise whether it is text.
+/// Returns the media type that a file's name implies; without one, a general type for text or for bytes.
 pub(crate) fn media_type(path: &str, is_text: bool) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = match name.rsplit_once('.') {

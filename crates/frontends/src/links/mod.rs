@@ -35,7 +35,7 @@ pub(crate) const PATH: &str = "/v1/links/";
 /// How long a link holds when nobody says otherwise: long enough to be read, short enough for a log to forget.
 pub const DEFAULT_LINK_TTL: Duration = Duration::from_secs(60 * 60);
 
-/// What an operator says about links.
+/// The operator's settings for links.
 #[derive(Debug, Clone)]
 pub struct LinkSettings {
     pub ttl: Duration,

@@ -12,7 +12,7 @@ pub(super) fn of_path(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("file")
 }
 
-/// What an output is called when it is saved.
+/// Returns the name under which an output is saved.
 pub(super) fn of_output(number: u32, mime: &str) -> String {
     format!("output-{number}{}", media::ending_of(mime))
 }

@@ -34,7 +34,7 @@ impl Version {
     }
 }
 
-/// What of the file is asked for.
+/// The part of the file that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Whole,

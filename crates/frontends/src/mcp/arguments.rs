@@ -75,7 +75,7 @@ fn unreadable(tool: &str, Misfit { mut at, text }: Misfit) -> Failure {
     refusal(tool, vec![Problem { at, fault: Fault::Other(text), nearest: None }])
 }
 
-/// What is wrong with a value, for tests that hold answers against their schemas.
+/// Returns the faults of a value, for tests that hold answers against their schemas.
 #[cfg(test)]
 pub(crate) fn problems(schema: &JsonObject, value: &Value) -> Vec<String> {
     let mut problems = Vec::new();

@@ -1,4 +1,4 @@
-//! What a tool knows of the call that it answers.
+//! The call that a tool answers, and what the tool knows of it.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) mcp: Mcp,
-    /// What the caller is served.
+    /// The surface that the caller is served.
     pub(crate) surface: Arc<Surface>,
     pub(crate) who: Principal,
     pub(crate) settings: Arc<Settings>,
@@ -75,7 +75,7 @@ impl Call {
         SandboxRef::new(name, self.namespace.clone())
     }
 
-    /// What a text field of the answer may hold.
+    /// Returns the longest text that a field of the answer may hold.
     pub(crate) fn max_bytes(&self, asked: Option<u64>) -> usize {
         let bytes = asked.or(self.settings.max_output_bytes);
         let bytes = bytes.unwrap_or(self.surface.habits.max_output_bytes).min(MAX_OUTPUT_BYTES);
@@ -92,7 +92,7 @@ impl<'a> From<&'a Call> for HostCaller<'a> {
 /// No answer holds more in one field, whatever is asked: it is kept in memory whole.
 pub(crate) const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What a connection remembers between calls.
+/// The state that a connection keeps between calls.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// `false`: the client's protocol has no sessions, so nothing is remembered.
@@ -143,7 +143,7 @@ impl Session {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner).granted.push(root);
     }
 
-    /// What the client may do: what it came with, and what was granted since.
+    /// Returns the client's settings: those it came with, and the host paths granted since.
     pub(crate) fn settings(&self, chosen: &Arc<Settings>) -> Arc<Settings> {
         let roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
         if roots.granted.is_empty() {
@@ -154,7 +154,7 @@ impl Session {
         Arc::new(settings)
     }
 
-    /// What is shown: the client's choice, and what it enabled since.
+    /// Returns the toolsets that are shown: the client's choice, and those it enabled since.
     pub(crate) fn toolsets(&self, chosen: &Toolsets) -> Toolsets {
         let enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
         chosen.clone().with(enabled.iter().copied())
@@ -204,7 +204,7 @@ pub(crate) struct Person {
     ask: Option<Arc<dyn Fn(String) -> BoxFuture<'static, Consent> + Send + Sync>>,
 }
 
-/// What a person answers to a question.
+/// A person's answer to a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Consent {
     Given,

@@ -12,7 +12,7 @@ const MAX_VALUES: usize = 100;
 /// Entries of a directory that are looked at.
 const MAX_ENTRIES: u32 = 2000;
 
-/// What is being filled in.
+/// The prompt or resource whose argument is being completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reference {
     Prompt(String),
@@ -22,7 +22,7 @@ pub(crate) enum Reference {
 
 /// Values for `argument` that begin with `value`; `context` holds the arguments that are filled in already.
 ///
-/// What the caller may not see is not offered. Whatever goes wrong with what is known, nothing is offered.
+/// Values that the caller may not see are not offered. If looking them up fails for any reason, nothing is offered.
 pub(crate) async fn complete(
     call: &Call,
     reference: Reference,
@@ -70,7 +70,7 @@ async fn names(call: &Call) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What is in the directory that has been typed so far; directories end with `/`.
+/// Returns the entries of the directory that has been typed so far; directories end with `/`.
 async fn paths(call: &Call, context: &BTreeMap<String, String>, value: &str) -> Result<Vec<String>> {
     let Some(name) = context.get("name") else { return Ok(Vec::new()) };
     let typed = value.rfind('/').map_or("", |at| &value[..=at]);

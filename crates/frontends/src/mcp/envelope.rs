@@ -13,14 +13,14 @@ use super::{
 };
 pub(crate) use crate::output::Truncated;
 
-/// What a tool answers.
+/// A tool's answer.
 #[derive(Debug)]
 pub(crate) struct Answer<D> {
     pub(crate) data: D,
-    /// What the caller should know beside the data, as sentences.
+    /// Facts that the caller should know beside the data, as sentences.
     pub(crate) warnings: Vec<String>,
     pub(crate) truncated: Vec<Truncated>,
-    /// What stands beside the text.
+    /// The parts that stand beside the text.
     pub(crate) parts: Vec<Part>,
 }
 

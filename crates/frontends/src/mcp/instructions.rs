@@ -1,4 +1,4 @@
-//! What every client is told when it comes; some put it before the model.
+//! The instructions that every client gets when it connects; some put them before the model.
 
 use std::time::Duration;
 

@@ -88,7 +88,7 @@ use crate::{
     output,
 };
 
-/// What a daemon that stops gives to what goes on after its call was answered.
+/// How long a daemon that stops waits for work that goes on after its call was answered.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
 
 /// Whether a tool of the native surface only looks, so that calling it twice does no more than calling it once. An
@@ -97,7 +97,7 @@ pub fn is_read_only(tool: &str) -> bool {
     Surface::native().find(tool).is_some_and(|tool| tool.hints.read_only)
 }
 
-/// What all MCP clients of one daemon share. Clones are the same.
+/// The state that all MCP clients of one daemon share. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct Mcp {
     shared: Arc<Shared>,
@@ -109,7 +109,7 @@ struct Shared {
     links: Links,
     /// For clients that bring none of their own, which is everyone but those on stdio.
     settings: Arc<Settings>,
-    /// What goes on after a call was answered, such as stopping a sandbox that was started for one command.
+    /// The work that goes on after a call was answered, such as stopping a sandbox that was started for one command.
     background: TaskTracker,
     sessions: Arc<Sessions>,
     turns: Arc<Turns>,

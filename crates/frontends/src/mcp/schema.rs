@@ -20,7 +20,8 @@ const UNLISTED: &str = "x-unlisted";
 /// `#[schemars(extend("x-required" = true))]`.
 const REQUIRED: &str = "x-required";
 
-/// What a tool takes: an object that refuses names it does not know. Parameters for the long form only are marked.
+/// Returns the schema of a tool's arguments: an object that refuses names it does not know. Parameters for the long
+/// form only are marked.
 pub(crate) fn input<A: JsonSchema>() -> JsonObject {
     closed(of::<A>())
 }
@@ -71,7 +72,7 @@ impl<T: PartialSchema> JsonSchema for Native<T> {
     }
 }
 
-/// What arguments are held against: all there is, without marks.
+/// Returns the schema that arguments are held against: all there is, without marks.
 pub(crate) fn checked(mut schema: JsonObject) -> JsonObject {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         for property in properties.values_mut().filter_map(Value::as_object_mut) {

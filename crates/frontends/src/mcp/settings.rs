@@ -1,4 +1,5 @@
-//! What one MCP client may do, and how it is answered. The daemon has one for HTTP; each stdio client brings its own.
+//! The rights of one MCP client, and how it is answered. The daemon has one such set for HTTP; each stdio client brings
+//! its own.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub struct Settings {
     /// Longest text in one field of an answer, unless the call asks for less or more. Absent: what the surface has.
     #[serde(default)]
     pub max_output_bytes: Option<u64>,
-    /// What a command gets that names no time limit of its own.
+    /// The time limit of a command that names none.
     pub default_timeout_ms: u64,
     /// After this long without a call and without output an exec session's stdin is closed.
     pub session_ttl_ms: u64,

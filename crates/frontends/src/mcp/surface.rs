@@ -20,7 +20,7 @@ use super::{
 
 /// A model pays for every byte of output, and finds the rest with the call that the hint names.
 const NATIVE_MAX_OUTPUT_BYTES: u64 = 24 * 1024;
-/// What programs that read answers expect.
+/// The longest text that programs which read answers expect.
 const MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
 
 /// How answers and failures look on a surface.
@@ -31,14 +31,14 @@ pub(crate) trait Form: fmt::Debug + Send + Sync {
     fn failure(&self, tool: &str, failure: Failure) -> Reply;
 }
 
-/// What goes out.
+/// A reply as it goes out.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reply {
     /// For models. Absent: the data, as JSON.
     pub(crate) text: Option<String>,
     /// For programs.
     pub(crate) data: Option<Value>,
-    /// What stands beside the text.
+    /// The parts that stand beside the text.
     pub(crate) parts: Vec<Part>,
     /// The code of a failure.
     pub(crate) error_code: Option<String>,
@@ -59,7 +59,7 @@ pub(crate) struct Surface {
     is_native: bool,
 }
 
-/// What a client is told of a surface besides its tools.
+/// The properties of a surface that a client is told besides its tools.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
     /// The name of the server.
@@ -72,7 +72,7 @@ pub(crate) struct Manner {
     pub(crate) has_toolsets: bool,
 }
 
-/// What holds for calls that do not say otherwise.
+/// The defaults of calls that do not say otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Habits {
     /// Longest text in one field of an answer.

@@ -61,7 +61,7 @@ impl Schemas {
     }
 }
 
-/// What a call does to the world, as clients may show it to people.
+/// The effect of a call on the world, as clients may show it to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hints {
     pub(crate) read_only: bool,

@@ -1,7 +1,7 @@
-//! What is served besides MCP: files by path, health, and the user's sandboxes.
+//! The routes besides MCP: files by path, health, and the user's sandboxes.
 //!
-//! There are no users and passwords here. A user is a key, which the operator makes; what would have to tell or renew a
-//! key is refused with the way that there is.
+//! There are no users and passwords here. A user is a key, which the operator makes; a route that would show or renew a
+//! key refuses, and names the way to do so.
 
 use axum::{
     Extension, Json, Router,
@@ -40,7 +40,7 @@ struct Front {
     serving: Serving,
 }
 
-/// What is served besides MCP: method, path below the prefix, and who answers.
+/// Returns the routes besides MCP: method, path below the prefix, and handler.
 fn table() -> [(Method, &'static str, AnyHandler<Front>); 9] {
     [
         (Method::GET, "/sandbox/file", erased(file)),

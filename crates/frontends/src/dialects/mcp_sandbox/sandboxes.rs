@@ -17,7 +17,7 @@ use crate::mcp::{Answer, Call, Failure, ToolResult};
 const MAX_AT_ONCE: usize = 4;
 /// Marks the sandboxes of this dialect.
 const DIALECT_LABEL: (&str, &str) = ("warren.dialect", super::DIALECT.name);
-/// What the user calls a sandbox: any text, also one that another sandbox has.
+/// The label that holds the user's name for a sandbox: any text, also one that another sandbox has.
 const NAME_LABEL: &str = "mcp-sandbox.name";
 
 /// Whose sandboxes are meant.
@@ -80,7 +80,7 @@ fn no_access() -> Error {
         .with_hint(words::YOURS)
 }
 
-/// What its user calls it.
+/// Returns the user's name for a sandbox.
 pub(super) fn name_of(view: &SandboxView) -> String {
     view.spec.labels.get(NAME_LABEL).cloned().unwrap_or_else(|| view.name.to_string())
 }

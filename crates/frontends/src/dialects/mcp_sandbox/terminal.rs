@@ -14,7 +14,7 @@ use crate::{
 };
 
 const DEFAULT_SHELL: &str = "sh";
-/// What a shell shows for SIGKILL, where nobody knows how it ended.
+/// The exit code that a shell shows for SIGKILL, used when nobody knows how the command ended.
 const UNKNOWN_END: i32 = 137;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -63,7 +63,7 @@ async fn run(call: &Call, arguments: Arguments) -> ToolResult<Ran> {
     }
 }
 
-/// What a command printed.
+/// The output of a command.
 struct Printed {
     stdout: Capture,
     stderr: Capture,

@@ -39,7 +39,7 @@ pub(super) struct Uploaded {
     path: String,
 }
 
-/// What is written.
+/// The file to write.
 struct Upload {
     bytes: ByteStream,
     permissions: Option<u32>,

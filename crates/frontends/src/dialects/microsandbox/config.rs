@@ -1,4 +1,4 @@
-//! What a new sandbox is to be, as microsandbox's clients write it.
+//! The configuration of a new sandbox, as microsandbox's clients write it.
 
 use std::collections::BTreeMap;
 

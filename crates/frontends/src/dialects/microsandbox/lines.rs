@@ -67,7 +67,7 @@ impl Lines {
         }
     }
 
-    /// What an interactive interpreter would print: values, and the exception that ended the code.
+    /// Shows what an interactive interpreter would print: values, and the exception that ended the code.
     fn show(&mut self, shown: Rich) {
         match shown {
             Rich::Result { data } | Rich::Display { data } => {

@@ -1,4 +1,4 @@
-//! What every route reads of a request: who asks, about which sandbox, and with which query.
+//! The parts of a request that every route reads: who asks, about which sandbox, and with which query.
 
 use axum::{
     extract::{FromRequestParts, MatchedPath, Query},

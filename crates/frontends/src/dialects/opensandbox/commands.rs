@@ -9,9 +9,9 @@ use super::handle::{SandboxHandle, shown};
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
-/// What a command gets to end by itself, as in OpenSandbox.
+/// How long a command may take to end by itself, as in OpenSandbox.
 const TERM_PATIENCE: Duration = Duration::from_secs(3);
-/// What the end of a killed one may take.
+/// How long a killed command may take to end.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A command's id. Ids are opaque to clients, so a text that is none belongs to a command that does not exist.

@@ -38,7 +38,7 @@ pub(super) struct SandboxRequest {
     pub(super) network_policy: Option<NetworkPolicy>,
 }
 
-/// What is made, and how its image is got.
+/// A sandbox to create, and how to get its image.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) spec: SandboxSpec,
@@ -170,7 +170,7 @@ fn init(entrypoint: &[String], is_stand_in: bool) -> Option<InitSpec> {
     })
 }
 
-/// What is kept as a label, which has little room.
+/// Returns a value as JSON for a label, which has little room.
 fn stored(field: &str, value: &impl Serialize) -> Result<String> {
     let text = serde_json::json!(value).to_string();
     if text.len() > MAX_STORED_BYTES {

@@ -17,7 +17,7 @@ pub(super) enum Parameters {
 }
 
 const NONE: Parameters = Only(&[]);
-/// What the text may be narrowed to in OpenSandbox; here it is short anyway.
+/// The query parameters that narrow the text in OpenSandbox; here it is short anyway.
 const DIAGNOSTICS: &[&str] = &["scope", "tail", "since", "limit", "event_limit"];
 const ALL: &[&str] = &["get", "post", "put", "patch", "delete"];
 

@@ -1,4 +1,4 @@
-//! What a sandbox uses.
+//! Measures the resource usage of a sandbox.
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ pub(super) const ENTRYPOINT: &str = "opensandbox.io/entrypoint";
 pub(super) const SNAPSHOT: &str = "opensandbox.io/snapshot-id";
 /// Opaque to us, as a JSON object of texts.
 pub(super) const EXTENSIONS: &str = "opensandbox.io/extensions";
-/// What OpenSandbox runs where nothing else is asked for. It does nothing, so it is not run here.
+/// The entrypoint that OpenSandbox runs by default. It does nothing, so it is not run here.
 pub(super) const DEFAULT_ENTRYPOINT: [&str; 3] = ["tail", "-f", "/dev/null"];
 
 /// Refuses metadata with the keys of our own labels.
@@ -99,7 +99,7 @@ pub(super) async fn list(
     Ok(found)
 }
 
-/// What clients are told of a sandbox; each interface has its own names for it.
+/// A sandbox as clients are told of it; each interface has its own names for the fields.
 #[derive(Debug)]
 pub(super) struct Description {
     pub(super) id: String,
@@ -148,7 +148,7 @@ impl Description {
     }
 }
 
-/// What a label of ours holds. Labels can be changed by other interfaces: nonsense counts as absent.
+/// Reads a value stored in one of our labels. Other interfaces can change labels: nonsense counts as absent.
 fn stored<T: DeserializeOwned>(view: &SandboxView, label: &str) -> Option<T> {
     serde_json::from_str(view.spec.labels.get(label)?).ok()
 }

@@ -34,7 +34,7 @@ const FAILURE_BURST: f64 = 20.0;
 const FORGED_LINKS_PER_SECOND: f64 = 10.0;
 const FORGED_LINK_BURST: f64 = 50.0;
 
-/// What an operator can set.
+/// The limits that an operator can set.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitSettings {
     /// No limit when absent.
@@ -119,7 +119,7 @@ impl Limits {
     }
 }
 
-/// What a principal's use is booked on: its key, or its name where it has none.
+/// Returns the account for a principal's use: its key, or its name if it has no key.
 fn account(who: &Principal) -> &str {
     who.key.as_ref().map_or(&who.name, KeyId::as_str)
 }

@@ -30,7 +30,7 @@ use super::{account, too_much};
 use crate::http::{auth::Authenticate, error::Refusal};
 
 const EVENT_STREAM: &str = "text/event-stream";
-/// What somebody with too many streams is told to wait. Nobody knows when one ends.
+/// How long a caller with too many streams is told to wait. Nobody knows when one ends.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Streams that all links of one principal may hold open. Whoever passes a link on does not pass on all places.
@@ -110,7 +110,7 @@ impl Drop for StreamPlace {
     }
 }
 
-/// What a request needs to open streams. An extension of every request whose asker is known.
+/// A request's means to open streams. An extension of every request whose asker is known.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamLease {
     /// Not counted, when absent.

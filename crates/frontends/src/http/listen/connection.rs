@@ -22,7 +22,7 @@ use tower::ServiceExt;
 use super::linger::{Linger, Unread};
 use crate::http::auth::Peer;
 
-/// What a connection that has just come gets to send its first request when the daemon stops.
+/// How long a new connection has to send its first request when the daemon stops.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(500);
 /// A reader of one response holds at most about this much in the daemon.
 const MAX_CONNECTION_BUFFER_BYTES: usize = 256 * 1024;
@@ -31,7 +31,7 @@ const MAX_CONNECTION_BUFFER_BYTES: usize = 256 * 1024;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LocalAddress(pub(crate) SocketAddr);
 
-/// What the kernel tells about a connection. Every request on it carries this.
+/// The two ends of a connection, as the kernel reports them. Every request on it carries this.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
     pub(super) peer: Peer,

@@ -32,11 +32,11 @@ const MAX_LINGER_BYTES: usize = 1 << 30;
 const LITTLE_BYTES: u64 = 8 * 1024;
 const LINGER_BUFFER_BYTES: usize = 16 * 1024;
 
-/// What of the last request was never read.
+/// Whether part of the last request was never read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unread {
     is_some: Arc<AtomicBool>,
-    /// It is so much that the connection cannot go on.
+    /// So much is unread that the connection cannot go on.
     is_much: Arc<AtomicBool>,
 }
 
@@ -123,7 +123,7 @@ impl<S> Linger<S> {
     }
 }
 
-/// What is still being thrown away.
+/// The rest of a request that is still being thrown away.
 #[derive(Debug)]
 struct Rest {
     n_left: usize,

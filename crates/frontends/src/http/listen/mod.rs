@@ -79,7 +79,7 @@ trait Door {
     ) -> impl Future<Output = ()> + Send + 'static;
 }
 
-/// What a listener is told besides its socket.
+/// The settings of a listener besides its socket.
 struct Terms {
     app: Router,
     activity: Activity,

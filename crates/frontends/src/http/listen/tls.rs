@@ -17,7 +17,7 @@ use tokio_rustls::{
 /// The only protocol that our connections speak.
 const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
 
-/// What a TCP listener needs to speak TLS.
+/// The TLS configuration of a TCP listener.
 #[derive(Clone)]
 pub struct Tls {
     acceptor: TlsAcceptor,

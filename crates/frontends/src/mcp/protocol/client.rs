@@ -95,7 +95,7 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
     value.transpose().map_err(|_not_text| Error::invalid(format!("the header {name} is not text")))
 }
 
-/// What a session belongs to: the same key, or the same user where there is none.
+/// The owner of a session: a key, or a user where there is no key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Owner(String);
 

@@ -1,4 +1,4 @@
-//! What a session has sent lately, so that a client whose connection broke gets the rest on the next one.
+//! The messages that a session has sent lately, so that a client whose connection broke gets the rest on the next one.
 //!
 //! The library keeps the answer of a request only while it is being made: an answer that comes between two connections
 //! would be lost. Here it waits for the client.
@@ -46,7 +46,7 @@ pub(super) struct EventLog {
     budget: Arc<EventBudget>,
 }
 
-/// What all sessions together keep.
+/// The bytes that all sessions together may keep.
 #[derive(Debug)]
 pub(super) struct EventBudget {
     max_bytes: usize,
@@ -283,7 +283,7 @@ impl EventStore for EventLog {
     }
 }
 
-/// What came after an event on its stream, and what will come, until the stream is complete.
+/// Returns the events that came after the given one on its stream, and those to come, until the stream is complete.
 pub(super) fn after(log: &Arc<EventLog>, last_event_id: &str) -> Option<EventStream> {
     let position = EventPosition::parse(last_event_id)?;
     if !log.log().streams.contains_key(&position.stream) {

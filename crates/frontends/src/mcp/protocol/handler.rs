@@ -193,7 +193,7 @@ impl Handler {
     }
 }
 
-/// What a tool was asked, for the audit.
+/// A tool call, for the audit.
 struct Asked {
     tool: String,
     sandbox: Option<String>,
@@ -445,7 +445,7 @@ impl ServerHandler for Handler {
         Ok(model::CompleteResult::new(info))
     }
 
-    /// What the library could not read, whatever the reason.
+    /// Handles requests that the library could not read, whatever the reason.
     async fn on_custom_request(
         &self,
         request: model::CustomRequest,

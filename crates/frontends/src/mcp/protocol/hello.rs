@@ -1,4 +1,4 @@
-//! What is kept of a client's first message, for as long as its session lasts.
+//! The parts of a client's first message that are kept for as long as its session lasts.
 
 use rmcp::{
     ErrorData,

@@ -48,10 +48,11 @@ pub(super) fn tool(surface: &Surface, tool: &Tool, shown: &Toolsets) -> model::T
     }
 }
 
-/// What a tool does to the world. The short form leaves out what the protocol takes for granted, because a model pays for
-/// every byte: a tool that changes something is destructive and not idempotent, and one that only looks is neither.
+/// Returns the annotations of a tool: what it does to the world. The short form leaves out what the protocol takes for
+/// granted, because a model pays for every byte: a tool that changes something is destructive and not idempotent, and
+/// one that only looks is neither.
 fn annotations(hints: Hints, is_whole: bool) -> model::ToolAnnotations {
-    // What a tool touches is a sandbox, not the world.
+    // A tool touches a sandbox, not the world.
     let mut told = model::ToolAnnotations::new().open_world(false);
     if is_whole || hints.read_only {
         told = told.read_only(hints.read_only);

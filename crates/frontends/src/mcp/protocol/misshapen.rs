@@ -23,7 +23,7 @@ const KNOWN: [&str; 12] = [
     CALL,
 ];
 
-/// What can be made of a call.
+/// A misshapen call, as far as it can be read.
 #[derive(Debug)]
 pub(super) enum Misshapen {
     /// Models like to send the arguments as a text that holds them.

@@ -39,13 +39,13 @@ pub use self::stdio::{Greeting, SETTINGS_HEADER, UPGRADE_PROTOCOL, stdio_path};
 /// Longest message that is read, on every transport: files are written through tools.
 pub(super) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// What `tools/list` answers, for those who weigh it.
+/// Returns the result of `tools/list`, for tests that weigh it.
 #[cfg(test)]
 pub(super) fn listed(surface: &Surface, sets: &super::Toolsets) -> serde_json::Value {
     serde_json::json!({ "tools": listing::tools(surface, sets) })
 }
 
-/// What is served.
+/// The server behind a set of routes.
 pub(super) trait Profile: Clone + Send + Sync + 'static {
     type Handler: ServerHandler;
 

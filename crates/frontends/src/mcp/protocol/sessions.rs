@@ -33,7 +33,7 @@ use super::{
 
 /// A session that nobody used for so long is over: longer than a night's sleep of someone's laptop.
 const IDLE_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
-/// What a client gets between opening a session and initializing it.
+/// How long a client may take between opening a session and initializing it.
 const INIT_LIMIT: Duration = Duration::from_secs(30);
 /// All sessions together. One more, and whoever has the most loses the one that is idle longest.
 const MAX_SESSIONS: usize = 1024;
@@ -140,7 +140,7 @@ impl Sessions {
     }
 }
 
-/// What the library sees while it serves a request of one owner.
+/// The sessions as the library sees them while it serves a request of one owner.
 #[derive(Debug)]
 pub(super) struct OwnSessions {
     all: Arc<Sessions>,

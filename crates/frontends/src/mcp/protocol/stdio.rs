@@ -47,12 +47,12 @@ pub fn stdio_path(dialect: Option<&str>) -> String {
 
 /// Between two looks whether a client that says no more still listens.
 const HANGUP_LOOK: Duration = Duration::from_millis(200);
-/// What `Upgrade` must say.
+/// The value that `Upgrade` must have.
 pub const UPGRADE_PROTOCOL: &str = "warren-mcp";
 /// Carries a [`Greeting`], as JSON in base64.
 pub const SETTINGS_HEADER: &str = "x-warren-mcp";
 
-/// What a client on stdio brings along.
+/// The settings and the namespace that a client on stdio brings along.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Greeting {

@@ -1,4 +1,4 @@
-//! What there is, as JSON.
+//! Resources about what there is, as JSON.
 
 use engine::{SandboxFilter, SandboxView};
 use sandbox::Result;
@@ -12,19 +12,19 @@ pub(in crate::mcp) async fn sandboxes(call: &Call) -> Result<Vec<SandboxView>> {
     call.engine().sandboxes(&call.who, &filter).await
 }
 
-/// What this caller calls a sandbox: its name, or its id where the name would mean another.
+/// Returns this caller's reference to a sandbox: its name, or its id where the name would mean another.
 pub(in crate::mcp) fn reference(call: &Call, view: &SandboxView) -> String {
     let home = call.namespace.clone().unwrap_or_else(|| call.who.home_namespace());
     if view.namespace == home { view.name.to_string() } else { view.id.to_string() }
 }
 
-/// What a tool answers, so that a resource never tells anything else than the tool of the same matter.
+/// Returns a tool's answer, so that a resource never tells anything else than the tool of the same matter.
 pub(super) async fn told_by(call: &Call, tool: &str, arguments: Value) -> Result<Value> {
     let answer = call.surface.run(tool, call.clone(), arguments.as_object().cloned()).await;
     Ok(answer?.data)
 }
 
-/// What holds for this caller. Host paths are for those alone who may see every namespace.
+/// Returns the policy for this caller. Only callers who may see every namespace see host paths.
 pub(super) fn policy(call: &Call) -> Value {
     let settings = &call.settings;
     let (host_path_policy, roots) = settings.host.told_to(&call.who);

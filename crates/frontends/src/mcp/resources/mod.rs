@@ -46,7 +46,7 @@ pub(crate) struct TemplateEntry {
     pub(crate) mime_type: Option<String>,
 }
 
-/// What was read.
+/// The content of a resource that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResourceBody {
     pub(crate) uri: String,
@@ -77,7 +77,7 @@ const FIXED: [(&str, &str, &str, &str, &str); 7] = [
     ("policy", "policy", "Policy", "Host paths, limits and time limits that apply to you.", JSON),
 ];
 
-/// What always exists, and the sandboxes that the caller sees.
+/// Lists the resources that always exist, and the sandboxes that the caller sees.
 pub(crate) async fn list(call: &Call) -> Vec<ResourceEntry> {
     let schemes = call.surface.manner.schemes;
     let fixed = schemes.iter().flat_map(|scheme| {
@@ -112,7 +112,7 @@ pub(crate) async fn list(call: &Call) -> Vec<ResourceEntry> {
     entries
 }
 
-/// What the caller calls the sandboxes that it sees.
+/// Returns the caller's references to the sandboxes that it sees.
 pub(super) async fn references(call: &Call) -> sandbox::Result<Vec<String>> {
     let visible = inventory::sandboxes(call).await?;
     Ok(visible.iter().map(|view| inventory::reference(call, view)).collect())

@@ -13,7 +13,7 @@ use crate::{
     output::Collector,
 };
 
-/// What is at an address now. JSON stands there bare, without the envelope of tools.
+/// Reads the resource at an address as it is now. JSON stands there bare, without the envelope of tools.
 pub(crate) async fn read(call: &Call, uri: &str) -> Result<Vec<ResourceBody>> {
     let (mime_type, content) = match Target::parse(uri)? {
         Target::Runtime => {
@@ -95,7 +95,7 @@ async fn file(call: &Call, which: &SandboxRef, path: &str) -> Result<(&'static s
     })
 }
 
-/// What to say if `path` is a directory.
+/// Returns the error to give if `path` is a directory.
 async fn of_directory(call: &Call, which: &SandboxRef, path: &str) -> Option<Error> {
     let entry = call.engine().stat(&call.who, which, path, true).await.ok()?;
     (entry.kind == FileKind::Directory).then(|| {

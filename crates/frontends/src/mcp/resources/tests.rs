@@ -225,7 +225,7 @@ async fn changes_of_sandboxes_and_files_are_told_and_bursts_only_now_and_then() 
     assert_eq!(watch(call, "warren://nothing").await.err().unwrap().kind(), ErrorKind::NotFound);
 }
 
-/// What an operator makes in two namespaces, and what each of them sees of it.
+/// An operator makes things in two namespaces, and each of them sees its own.
 #[tokio::test]
 async fn a_principal_sees_its_namespace_and_nothing_else() {
     let host = HostPolicy {

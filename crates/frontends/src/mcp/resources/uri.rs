@@ -5,7 +5,7 @@ use sandbox::{Error, ExecId, Result};
 use super::SCHEMES;
 use crate::code::MAX_OUTPUT_NUMBER;
 
-/// What an address means.
+/// The target of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Runtime,

@@ -21,7 +21,7 @@ use crate::{
 };
 
 const SIGINT: i32 = 2;
-/// What an absent language means.
+/// The language of code that names none.
 const DEFAULT_LANGUAGE: &str = "python";
 
 #[derive(Debug, Default, Deserialize)]

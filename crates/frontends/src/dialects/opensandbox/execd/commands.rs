@@ -130,7 +130,7 @@ fn content(exec: &ExecView) -> String {
     }
 }
 
-/// What a command has printed behind the cursor, both streams in their order.
+/// Returns a command's output after the cursor, both streams in order.
 pub(super) async fn logs(ask: Ask) -> ApiResult<Response> {
     let from = ask.query().number("cursor")?.unwrap_or(0);
     let id = exec_id(ask.caller.parameter("exec"))?;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::dialects::opensandbox::handle::now_ms;
 
 pub(super) const MEDIA_TYPE: &str = "text/event-stream";
-/// What its clients know a command by that ended with another status than 0.
+/// The name by which OpenSandbox's clients know a command that ended with another status than 0.
 const COMMAND_FAILED: &str = "CommandExecError";
 
 /// Frames that are sent together.

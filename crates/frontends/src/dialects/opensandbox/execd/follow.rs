@@ -27,7 +27,7 @@ use crate::denials;
 /// Between two signs of life on a silent stream.
 const PING_EVERY: Duration = Duration::from_secs(3);
 
-/// What is followed.
+/// The kind of work that is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Command,
@@ -129,7 +129,7 @@ impl Following {
         self.lines.push(stream, bytes, |text| frames.line(stream.as_str(), text));
     }
 
-    /// What was printed before comes first.
+    /// Sends the unfinished lines, so that output printed earlier comes first.
     fn flush(&mut self) {
         let frames = &mut self.frames;
         self.lines.finish(|stream, text| frames.line(stream.as_str(), text));

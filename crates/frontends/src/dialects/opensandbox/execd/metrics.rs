@@ -1,4 +1,4 @@
-//! What a sandbox uses.
+//! The resource usage of a sandbox, once and as a stream.
 
 use std::time::Duration;
 

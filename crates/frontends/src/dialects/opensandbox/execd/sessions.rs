@@ -21,7 +21,7 @@ use crate::{
     http::{ApiResult, JsonBody, OptionalJson},
 };
 
-/// What the name of a session's context begins with.
+/// The prefix of the name of a session's context.
 pub(super) const PREFIX: &str = "session-";
 
 #[derive(Debug, Default, Deserialize)]

@@ -4,7 +4,7 @@ use sandbox::{Error, ErrorKind, FileKind, Result, Thing};
 
 use crate::dialects::opensandbox::handle::SandboxHandle;
 
-/// What a client deletes: directories go with all that is in them.
+/// The kind of entry that a client deletes: directories go with all that is in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removed {
     Files,

@@ -32,7 +32,7 @@ pub(super) struct NewSandbox {
     /// Seconds; without it, the sandbox stops after the time of `[defaults] idle` without use.
     timeout: Option<u64>,
     resource_limits: Option<BTreeMap<String, String>>,
-    /// What a scheduler would set aside. Nothing is set aside here.
+    /// Resources for a scheduler to set aside. Nothing is set aside here.
     resource_requests: Option<BTreeMap<String, String>>,
     env: Option<BTreeMap<String, String>>,
     metadata: Option<BTreeMap<String, String>>,

@@ -21,7 +21,7 @@ use crate::{
     mcp::{Answer, Call, Failure, Followed, Nullable, ToolResult, while_running},
 };
 
-/// What their clients expect a failed command to be called.
+/// The name by which OpenSandbox's clients know a failed command.
 const COMMAND_ERROR: &str = "CommandExecError";
 const HOW_TO_SEE_ALL: &str = "Some output is missing: redirect it to a file and read that with file_read.";
 
@@ -113,7 +113,7 @@ fn launched(exec: ExecView, asked_at: i64) -> Execution {
     }
 }
 
-/// What a command printed so far.
+/// The output of a command so far.
 struct Printed {
     stdout: Log,
     stderr: Log,
@@ -183,7 +183,7 @@ fn how_it_ended(outcome: &ExecOutcome) -> String {
     }
 }
 
-/// What kept it from starting is the caller's to mend.
+/// Returns the failure for a command that did not start; its reason is the caller's to mend.
 fn not_started(reason: NotStarted, message: &str) -> Failure {
     let (kind, hint) = match reason {
         NotStarted::BadWorkingDirectory => {

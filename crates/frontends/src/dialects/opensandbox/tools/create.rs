@@ -16,7 +16,7 @@ use crate::{
     mcp::{Answer, Call, Failure, ToolResult},
 };
 
-/// What a sandbox gets where nothing else is asked for, as in their SDK.
+/// The resources of a sandbox for which the caller asks none, as in OpenSandbox's SDK.
 const DEFAULT_RESOURCES: [(&str, &str); 2] = [("cpu", "1"), ("memory", "2Gi")];
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::output::Collector;
 
-/// What an entry takes in an answer besides its text.
+/// The bytes that an entry takes in an answer besides its text.
 const ENTRY_BYTES: usize = 56;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

@@ -58,7 +58,7 @@ pub(super) fn prompt(
     Ok(Some(model::GetPromptResult::new(vec![message]).into()))
 }
 
-/// What came with a request that is made again.
+/// The client's responses and the state that came with a request made again.
 struct Given<'a> {
     responses: Option<&'a model::InputResponses>,
     state: Option<&'a str>,

@@ -13,9 +13,9 @@ pub(super) struct Fixtures {
     pub(super) tools: Vec<model::Tool>,
     /// Of tools that always answer the same.
     pub(super) results: HashMap<String, model::CallToolResult>,
-    /// What a tool may need from the client, by the names that the suite looks for.
+    /// The requests for what a tool may need from the client, by the names that the suite looks for.
     pub(super) inputs: HashMap<String, model::InputRequest>,
-    /// What a tool asks the user, where the revision lets a server ask.
+    /// The questions of a tool to the user, where the revision lets a server ask.
     pub(super) elicitations: HashMap<String, model::ElicitRequestParams>,
     pub(super) resources: Vec<model::Resource>,
     contents: HashMap<String, model::ResourceContents>,

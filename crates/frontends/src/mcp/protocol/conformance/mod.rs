@@ -1,4 +1,4 @@
-//! What the official conformance suite expects a server to have, behind our own transports: `warren serve --mcp-profile
+//! The server that the official conformance suite expects, behind our own transports: `warren serve --mcp-profile
 //! conformance`. The suite is about the protocol, so its tools, resources and prompts say nothing about sandboxes.
 #![expect(deprecated, reason = "the suite looks for log messages and sampling, which older revisions have")]
 
@@ -34,7 +34,7 @@ pub(super) struct Conformance {
     changes: broadcast::Sender<Change>,
 }
 
-/// What a listener may hear of.
+/// A change that a listener may hear of.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Tools,
