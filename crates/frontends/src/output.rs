@@ -27,7 +27,7 @@ pub(crate) struct HeadAndTail {
     n_total: u64,
 }
 
-/// What is kept of a stream.
+/// The part of a stream that is kept.
 pub(crate) enum Kept {
     Whole(Vec<u8>),
     /// Without half a character where it was cut.
@@ -84,7 +84,7 @@ impl HeadAndTail {
 #[derive(Debug)]
 pub(crate) struct Collector(HeadAndTail);
 
-/// What was gathered.
+/// The text gathered from a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Gathered {
     /// Bytes that are no UTF-8 are replaced.

@@ -5,7 +5,7 @@ use futures_util::{StreamExt as _, stream};
 use hostfiles::{PipeReader, PipeWriter, Pumped, pieces, pump};
 use sandbox::{Error, ErrorKind, Result};
 
-/// What is still taken from a sender whose bytes nobody wants any more, so that it reads why.
+/// The bytes still taken from a sender after nobody wants them any more, so that it reads why.
 const MAX_DRAINED_BYTES: usize = 256 * 1024 * 1024;
 
 /// For a thread that reads what comes as a stream.

@@ -23,7 +23,7 @@ const PING_EVERY: Duration = Duration::from_secs(15);
 /// The daemon leaves; the client may come back.
 const GOING_AWAY: u16 = 1001;
 
-/// What a client's message asks for.
+/// The request in a client's message.
 pub(crate) enum Input {
     Write(Bytes),
     /// The end of stdin.
@@ -43,7 +43,7 @@ pub(crate) trait Framing: Send {
 
     fn input(&self, message: Message) -> Input;
 
-    /// What a client asked for was refused.
+    /// Returns the message that a client's request was refused.
     fn refused(&self, error: &Error) -> Message;
 
     /// The last words, when the program has ended.

@@ -20,7 +20,7 @@ use super::{
 
 /// A model pays for every byte of output, and finds the rest with the call that the hint names.
 const NATIVE_MAX_OUTPUT_BYTES: u64 = 24 * 1024;
-/// The longest text that programs which read answers expect.
+/// The longest text that programs expect when they read answers.
 const MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
 
 /// How answers and failures look on a surface.

@@ -34,7 +34,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 const KEY_PARAMETER: &str = "api_key";
-/// What every secret of a key begins with.
+/// The prefixes of the secrets of keys.
 const KEY_PREFIXES: [&str; 2] = ["wrn_", "msb_"];
 
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -49,17 +49,17 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// What a caller says about the way of its request; only what we know of it goes inside.
+/// The headers in which a caller describes the way of its request; only what we know of it goes inside.
 const ABOUT_THE_WAY: [HeaderName; 4] = [FORWARDED, VIA, HeaderName::from_static("x-real-ip"), EXPECT];
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 /// Credentials of another system that we stand in for.
 const OPEN_SANDBOX_PREFIX: &str = "open-sandbox-";
 
-/// What no server inside may say to a browser: it is about our listener, or reaches beyond one host name.
+/// The headers that no server inside may send to a browser: they are about our listener, or reach beyond one host name.
 const NEVER_OUT: [HeaderName; 2] = [ALT_SVC, HeaderName::from_static("clear-site-data")];
 
-/// What a server inside may not say in our own origin. A cookie there would go to every port of this host name, and a
-/// question for a password would come from us.
+/// The headers that a server inside may not send in our own origin. A cookie there would go to every port of this host
+/// name, and a question for a password would come from us.
 const NEVER_IN_OUR_ORIGIN: [HeaderName; 12] = [
     SET_COOKIE,
     STRICT_TRANSPORT_SECURITY,

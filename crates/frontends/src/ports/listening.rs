@@ -1,4 +1,4 @@
-//! What listens inside a sandbox, as the kernel's tables tell.
+//! The listeners inside a sandbox, as the kernel's tables tell.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! What keeps a stream to a port alive, and what ends it.
+//! The things that keep a stream to a port alive, and those that end it.
 
 use std::{future::pending, time::Duration};
 
@@ -17,7 +17,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 /// Bytes that one direction of a stream holds at a time; as much as one read inside brings.
 const COPY_BYTES: usize = 64 * 1024;
 
-/// What a byte stream is tied to: it ends with the daemon or the key, and is counted as long as it lasts.
+/// The things a byte stream is tied to: it ends with the daemon or the key, and is counted as long as it lasts.
 pub(crate) struct Tie {
     stop: CancellationToken,
     key_ended: BoxFuture<'static, ()>,

@@ -162,7 +162,7 @@ impl Running {
         })
     }
 
-    /// What happens, as it happens; then how it ended.
+    /// Returns the events as they happen; the last one says how the code ended.
     fn events(self) -> BoxStream<'static, Result<Numbered<CodeEvent>>> {
         let started = CodeEvent::Started {
             exec_session_id: self.cell.exec.to_string(),

@@ -71,7 +71,7 @@ in_namespace!(
     WriteQuery,
 );
 
-/// What a path names: a sandbox, a volume, a secret or a snapshot.
+/// A thing that a path names: a sandbox, a volume, a secret or a snapshot.
 pub(super) trait Named: Sized {
     /// The parameter of the path.
     const PARAMETER: &'static str;

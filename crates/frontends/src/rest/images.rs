@@ -1,7 +1,7 @@
 //! Images: pulled, loaded, looked at, saved, named, removed.
 //!
 //! An image in a path is its reference or its digest as one segment, percent-encoded: `/v1/images/team%2Fapp%3A1.2`.
-//! What else stands in that place (`pull`, `load`, `save`, `import`, `prune`, `usage`) hides images of docker.io with
+//! The other words in that place (`pull`, `load`, `save`, `import`, `prune`, `usage`) hide images of docker.io with
 //! that name alone; in full (`docker.io%2Flibrary%2Fsave`) they can be named.
 
 use axum::{

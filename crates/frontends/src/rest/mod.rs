@@ -59,7 +59,7 @@ use crate::{
     ports::Proxy,
 };
 
-/// What every handler can reach.
+/// The state that every handler can reach.
 #[derive(Debug, Clone)]
 pub struct Rest {
     engine: Engine,

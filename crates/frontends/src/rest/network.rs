@@ -1,4 +1,4 @@
-//! What a sandbox reaches on the network, and what it reached.
+//! The network of a sandbox: what it may reach, and what it reached.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a command printed: raw by range, or captured with its head and tail.
+//! The output of a command: raw by range, or captured with its head and tail.
 
 use std::time::Duration;
 

@@ -88,7 +88,7 @@ async fn wait(State(rest): State<Rest>, ask: AskJob<v1::WaitExecQuery>) -> ApiRe
     Ok(Json(job))
 }
 
-/// What a path that names no job is told.
+/// Returns the error for a path that names no job.
 pub(super) fn no_such_job(text: &str) -> Error {
     let shown: String = text.chars().take(64).collect();
     Error::not_found(format!("no package job {shown:?}"))

@@ -26,7 +26,7 @@ pub(super) async fn open(who: &Principal, spec: SandboxSpec) -> Result<(CreateRe
     Ok((CreateRequest { spec, sources, ..CreateRequest::default() }, reports))
 }
 
-/// What was left out of what was copied.
+/// Returns warnings about entries that the copies left out.
 pub(super) fn warnings(reports: &[Report]) -> impl Iterator<Item = String> {
     reports.iter().filter_map(|report| report.take()?.ok()?.warning())
 }

@@ -28,7 +28,7 @@ use crate::{
     ports::{self, ExposeOptions, Tie, listening_processes},
 };
 
-/// What `Upgrade` must say; bytes run both ways after the 101.
+/// The value that `Upgrade` must have; bytes run both ways after the 101.
 pub const UPGRADE_PROTOCOL: &str = "warren-stream";
 
 pub(super) fn routes() -> OpenApiRouter<Rest> {

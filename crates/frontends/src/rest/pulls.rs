@@ -28,11 +28,11 @@ const TELL_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) type Line<V> = Result<Numbered<V>>;
 
-/// What a stream of a pull, or of something that pulls, tells.
+/// An event in the stream of a pull, or of something that pulls.
 pub(super) trait Progress: Serialize + Send + 'static {
     fn of_pull(event: PullEvent) -> Self;
 
-    /// What kind of event it is, for readers of SSE.
+    /// Returns the kind of the event, for readers of SSE.
     fn kind(&self) -> &'static str;
 }
 
@@ -91,7 +91,7 @@ struct Following<E, V> {
     next_look: Instant,
 }
 
-/// What `events` says, what is told of the pull, and last how the work ended.
+/// Returns the lines of a stream: the `events`, the progress of the pull, and last how the work ended.
 pub(super) fn lines<E: Into<V> + Send + 'static, V: Progress>(
     events: mpsc::Receiver<E>,
     pulling: Pulling,

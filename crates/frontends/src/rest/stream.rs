@@ -36,12 +36,12 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// What `Accept` prefers among what we have; lines of JSON when it does not say.
+    /// Returns the format that `Accept` prefers among ours; lines of JSON when it does not say.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         Self::asked(headers).unwrap_or(Self::Ndjson)
     }
 
-    /// What `Accept` names among what we have.
+    /// Returns the format that `Accept` names among ours.
     pub(super) fn asked(headers: &HeaderMap) -> Option<Self> {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         for range in accept.split(',') {

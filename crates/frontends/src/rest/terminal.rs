@@ -23,7 +23,7 @@ use crate::{
     terminal::{Attached, Framing, Input, Terminal},
 };
 
-/// What both sides speak.
+/// The protocol that both sides speak.
 const PROTOCOL: &str = "warren.terminal.v1";
 const NORMAL_CLOSURE: u16 = 1000;
 

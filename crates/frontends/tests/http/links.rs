@@ -64,7 +64,7 @@ async fn create(server: &Server, name: &str) -> SandboxId {
     server.engine.create_sandbox(&operator(), spec).await.unwrap().id
 }
 
-/// What every answer with something from a sandbox carries.
+/// Asserts that an answer with something from a sandbox carries the headers that make it harmless.
 #[track_caller]
 fn assert_harmless(answer: &Answer) {
     let policy = answer.header("content-security-policy").unwrap();

@@ -20,7 +20,7 @@ struct Row {
     status: u16,
 }
 
-/// What the placeholders of paths stand for.
+/// The values of the placeholders in paths.
 struct Things {
     sandbox: String,
     snapshot: String,

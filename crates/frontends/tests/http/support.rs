@@ -35,7 +35,7 @@ pub(crate) struct Setup {
     pub(crate) tls: Option<Tls>,
     /// Sandboxes have a network that nobody serves, on every host.
     pub(crate) stands_in_for_network: bool,
-    /// What sandboxes of keys may reach at most.
+    /// The most that sandboxes of keys may reach.
     pub(crate) network_ceiling: Preset,
 }
 

@@ -38,7 +38,7 @@ fn upgrade(sandbox: &str, exec: &ExecId, from: u64) -> Vec<String> {
     .to_vec()
 }
 
-/// What a browser adds.
+/// Returns the headers that a browser adds.
 fn of_page(browser: &Browser<'_>) -> Vec<String> {
     vec![
         format!("cookie: warren_session={}", browser.cookie),

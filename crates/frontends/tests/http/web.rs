@@ -48,7 +48,7 @@ impl<'a> Browser<'a> {
         Self::sign_in(server, json!({ "once": once.token })).await
     }
 
-    /// What a browser sends with a request of our own page.
+    /// Returns the head of a request that a browser sends from our own page.
     pub(crate) fn head(&self, line: &str) -> Vec<String> {
         vec![
             format!("{line} HTTP/1.1"),

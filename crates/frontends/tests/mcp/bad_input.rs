@@ -83,7 +83,7 @@ fn wrong(schema: &Value) -> Vec<Value> {
     }
 }
 
-/// What every failure of a surface looks like.
+/// Asserts the form that every failure of a surface has.
 fn check_failure(surface: &str, tool: &str, given: &Value, answer: &Value) {
     let about = || format!("{surface} {tool} {given}: {answer:#}");
     let result = &answer["result"];

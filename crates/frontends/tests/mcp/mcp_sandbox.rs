@@ -31,7 +31,7 @@ async fn key(server: &Server, label: &str) -> String {
     server.engine.create_key(&Principal::operator("test"), spec).await.unwrap().secret
 }
 
-/// What a tool answered, and whether that is a failure.
+/// Calls a tool; returns its answer, and whether that is a failure.
 async fn ask(session: &Session<'_>, tool: &str, arguments: Value) -> (Value, bool) {
     let answer = session.ask(call(7, tool, arguments)).await;
     let result = &answer["result"];

@@ -1,4 +1,4 @@
-//! What happens between a request and its answer: progress, cancellation, broken connections.
+//! The time between a request and its answer: progress, cancellation, broken connections.
 
 use engine::Principal;
 use sandbox::KeySpec;

@@ -143,7 +143,7 @@ impl Server {
         }
     }
 
-    /// What `curl` would send: no session, and any answer will do.
+    /// Sends what `curl` would send: no session, and any answer will do.
     pub(crate) async fn ask(&self, target: &str, message: Value) -> Answer {
         self.send(posted(target, message, &[])).await
     }

@@ -38,7 +38,7 @@ pub(crate) fn check(method: &Method, path: &str, response: &Response<Body>) {
     );
 }
 
-/// What the document says of a path. Where two fit, the one with fewer parameters is meant, as for the router.
+/// Returns the document's item for a path. Where two fit, the one with fewer parameters is meant, as for the router.
 fn item(path: &str) -> Option<&'static Value> {
     let parts: Vec<&str> = path.split('/').collect();
     let paths = DOCUMENT["paths"].as_object().unwrap().iter();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Answer, Api, next_with, pieces};
 
-/// What stands in red's file, and must never be in an answer to blue.
+/// The content of red's file, which must never be in an answer to blue.
 const SECRET: &str = "red-and-nobody-elses";
 
 /// Every home has a context of this name.
@@ -26,7 +26,7 @@ const PASSING: [(&str, &[&str]); 2] =
 const JOB: &str = "pkg-0123456789abc";
 const REQUEST: &str = "ask-0123456789abc";
 
-/// What one request to a route carries, so that nothing but the namespace can be wrong with it.
+/// The content of one request to a route, complete so that nothing but the namespace can be wrong with it.
 #[derive(Clone, Default)]
 struct Form {
     query: &'static str,

@@ -1,4 +1,4 @@
-//! What of a sandbox's traffic was denied while a command ran, said beside its output.
+//! The traffic of a sandbox that was denied while a command ran, said beside the command's output.
 
 use engine::{ExecView, NetworkDenial, NetworkDenials};
 use serde_json::json;
@@ -63,7 +63,7 @@ fn next_elsewhere(may_allow: bool, sandbox: Option<&str>, target: &str) -> Strin
     }
 }
 
-/// What a person at the host types to allow a target.
+/// Returns the command that a person at the host types to allow a target.
 pub(super) fn on_the_host(sandbox: &str, target: &str) -> String {
     format!("`warren network {sandbox} --allow '{target}'`")
 }

@@ -1,6 +1,6 @@
-//! What a failed command lacked: a network, a package, a program, space. It is recognised by the last words of the
-//! command and by its exit code, so that the answer can name the call that leads on. Nothing is decided by it: a command
-//! that fails for another reason only gets a warning too many.
+//! Finds what a failed command lacked: a network, a package, a program, space. It is recognised by the last words of
+//! the command and by its exit code, so that the answer can name the call that leads on. Nothing is decided by it: a
+//! command that fails for another reason only gets a warning too many.
 
 #[cfg(test)]
 mod tests;
@@ -70,13 +70,13 @@ const MODULE_PACKAGES: [(&str, &str); 10] = [
 /// A command that failed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FailedCommand<'a> {
-    /// What the caller calls the sandbox; `None` where it is removed with its command.
+    /// The sandbox, as its caller names it; `None` where it is removed with its command.
     pub(super) sandbox: Option<&'a str>,
     pub(super) command: &'a [String],
     pub(super) exit_code: i32,
     pub(super) timed_out: bool,
     pub(super) texts: [&'a str; 2],
-    /// What its sandbox reaches, and was denied.
+    /// The network that its sandbox reaches, and what it was denied.
     pub(super) network: &'a NetworkDenials,
     /// Whose tools the caller has.
     pub(super) surface: &'a Surface,
@@ -264,7 +264,7 @@ fn words(command: &[String]) -> Vec<&str> {
     command.iter().flat_map(|part| part.split(is_border)).filter(|word| !word.is_empty()).collect()
 }
 
-/// What a command installs, by which package manager.
+/// Returns the packages that a command installs, and the package manager.
 fn asked_packages(command: &[String]) -> Option<(&'static str, Vec<String>)> {
     const INSTALLS: [(&str, &str, &str); 9] = [
         ("pip", "install", "pip"),

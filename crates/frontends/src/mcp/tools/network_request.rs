@@ -169,7 +169,7 @@ async fn answered(
     }
 }
 
-/// What to do next.
+/// Returns what the caller should do next, if anything.
 fn told(name: &str, view: &NetworkRequestView, needs_start: bool) -> Option<String> {
     let id = view.request.id.as_str();
     let sandbox = json!({ "name": name });

@@ -78,7 +78,7 @@ pub(crate) fn namespace(call: &Call) -> Namespace {
 }
 
 impl Selector {
-    /// What is meant, sorted by name. At least one selector must be there.
+    /// Returns the sandboxes that are meant, sorted by name. At least one selector must be there.
     pub(crate) async fn resolve(&self, call: &Call) -> Result<Targets, Failure> {
         if !self.has_names() && !self.has_labels() && self.status.is_none() {
             return Err(Failure::invalid("at least one selector is required")
@@ -152,8 +152,8 @@ impl Selector {
         Ok(call.engine().sandboxes(&call.who, &filter).await?)
     }
 
-    /// What cannot be undone, done to sandboxes that were not named one by one, needs a word more: others may work in
-    /// them. `deed` is what is asked, in words that stand before "by labels or status".
+    /// Requires a confirmation before something that cannot be undone is done to sandboxes that were not named one by
+    /// one: others may work in them. `deed` is what is asked, in words that stand before "by labels or status".
     pub(crate) fn check_confirmed(
         &self,
         call: &Call,
@@ -176,7 +176,7 @@ async fn look_up(call: &Call, name: &str) -> Result<SandboxView, Failure> {
     Ok(call.engine().sandbox(&call.who, &which).await?)
 }
 
-/// What a call means.
+/// The sandboxes that a call means.
 #[derive(Debug)]
 pub(crate) struct Targets {
     all: Vec<Target>,
@@ -284,7 +284,7 @@ impl Targets {
     }
 }
 
-/// What is not possible in this state, with the tool that leads to another.
+/// Returns the failure for something that is not possible in this state, with the tool that leads to another.
 pub(crate) fn refused(error: Error, view: &SandboxView) -> Failure {
     let failure = Failure::from(error);
     let hint = match view.state {
@@ -298,7 +298,7 @@ pub(crate) fn refused(error: Error, view: &SandboxView) -> Failure {
     failure.or_hint(ErrorKind::WrongState, hint)
 }
 
-/// What a caller who wants no answer any more is told, should they listen.
+/// Returns the failure for a caller who wants no answer any more, should they still listen.
 pub(crate) fn cancelled() -> Failure {
     Failure::new(ErrorKind::Cancelled, "the call was cancelled")
         .with_hint("Call sandbox_list to see what was done before the cancellation.")

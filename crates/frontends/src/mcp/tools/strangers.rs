@@ -13,7 +13,7 @@ use crate::mcp::{
 
 const SECRET: &str = "the secret of red";
 
-/// What red has, by the names it is known by.
+/// Red's sandbox and command, by their names.
 struct Red {
     name: &'static str,
     id: String,

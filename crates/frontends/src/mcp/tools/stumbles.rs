@@ -1,4 +1,5 @@
-//! What models bring from other systems, and what they are answered: names of arguments, tools, ways to write values.
+//! Names of arguments, names of tools and ways to write values that models bring from other systems, and the answers to
+//! them.
 
 use serde_json::json;
 

@@ -13,7 +13,7 @@ use crate::mcp::{Tool, Toolsets, protocol, schema::JsonObject, testing::native, 
 const FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools.json");
 /// The same of the version before, where it differs.
 const OLDER_FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-tools-older.json");
-/// What a model pays for being shown the default tools.
+/// The most bytes that a model pays for when it is shown the default tools.
 const MAX_LISTING_BYTES: usize = 16 * 1024;
 
 /// Where our annotations differ, what they are, and why.

@@ -26,11 +26,12 @@ const STATUSES: &[(&str, &str, &str)] = &[
     ("504", "TimedOut", "It was not done in time (`timed_out`)."),
 ];
 
-/// What any request may meet before it reaches its handler, and a fault of the daemon or of what it stands on.
+/// The failures that any request may meet before it reaches its handler, and a fault of the daemon or of what it stands
+/// on.
 const ALWAYS: &[&str] = &["400", "401", "403", "429", "500", "503"];
 const WITH_BODY: &[&str] = &["499"];
 
-/// What else can happen, by method (`*`: any) and path (`*` at its end: everything beneath). The first line that fits
+/// The other failures, by method (`*`: any) and path (`*` at its end: everything beneath). The first line that fits
 /// counts.
 const BY_PATH: &[(&str, &str, &[&str])] = &[
     ("POST", "/v1/keys", &["409"]),

@@ -1,4 +1,4 @@
-//! What a value must look like to be taken, put into the document by the value's name: one word means one thing in
+//! The rules that a value must meet to be taken, put into the document by the value's name: one word means one thing in
 //! every request, and whoever reads the document should not have to try.
 
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What builds tell.
+//! The events of builds.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,9 +1,9 @@
-//! What crosses the wire in version 1 of the REST API. A later version gets a folder of its own.
+//! The types that cross the wire in version 1 of the REST API. A later version gets a folder of its own.
 //!
 //! Requests refuse fields they do not know; responses may gain fields, so readers must ignore what they do not know.
 
-/// What a route takes in its query beside the namespace in which its names are looked up. It refuses what it does not
-/// know.
+/// Defines the query of a route: these fields, and the namespace in which its names are looked up. The query refuses
+/// what it does not know.
 macro_rules! query {
     ($(#[$about:meta])* $name:ident { $($fields:tt)* }) => {
         $(#[$about])*

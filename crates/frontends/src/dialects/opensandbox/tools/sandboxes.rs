@@ -31,7 +31,7 @@ pub(super) struct Which {
     sandbox_id: String,
 }
 
-/// What every tool that acts inside a sandbox takes.
+/// The arguments that every tool acting inside a sandbox takes.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct Inside {
     pub(super) sandbox_id: String,

@@ -22,7 +22,7 @@ fn context_name(text: &str) -> Result<ContextName, Failure> {
     Ok(name.map_err(Error::from)?)
 }
 
-/// What went wrong with a context, with the tool that leads on.
+/// Returns the failure for an error about a context, with the tool that leads on.
 fn refused(error: Error) -> Failure {
     let is_about_context = error.is_about(Thing::Context) && error.next().is_none();
     let failure = Failure::from(error);

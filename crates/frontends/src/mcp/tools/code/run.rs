@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// What lived in memory did not outlive the stop.
+/// The warning that variables in memory did not outlive the stop.
 const STARTED_WARNING: &str = "The sandbox was started for this call; variables of earlier calls are lost.";
 /// Pictures in one answer. Larger ones are read at their address.
 const PICTURES: PictureCaps = PictureCaps { each_bytes: 1024 * 1024, all_bytes: 4 * 1024 * 1024 };
@@ -244,7 +244,7 @@ fn conclude(
         .with_parts(parts))
 }
 
-/// What code lacked that failed, as far as its exception and its last words tell.
+/// Returns the warning about what failed code lacked, as far as its exception and its last words tell.
 fn lack(result: &CellResult, sandbox: &str, network: &NetworkDenials, surface: &Surface) -> Option<String> {
     if result.success {
         return None;

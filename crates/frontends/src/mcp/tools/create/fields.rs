@@ -1,4 +1,4 @@
-//! What can be asked of a new sandbox. Flat fields and grouped ones mean the same; the grouped ones win.
+//! The fields for a new sandbox. Flat fields and grouped ones mean the same; the grouped ones win.
 
 use std::collections::BTreeMap;
 

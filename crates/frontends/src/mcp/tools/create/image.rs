@@ -1,4 +1,4 @@
-//! What a new sandbox is made on, as callers say it: an image, or another root file system.
+//! The base of a new sandbox, as callers say it: an image, or another root file system.
 
 use engine::{PullOptions, Reference};
 use sandbox::{Error, ErrorKind, ImageRef, PullPolicy, RootfsSpec, SandboxSpec};
@@ -19,13 +19,13 @@ use crate::{
 /// An image that begins like this is a directory of the host.
 const PATH_BEGINNINGS: [&str; 4] = ["/", "./", "../", "~"];
 
-/// What was asked for, checked as far as it can be without looking.
+/// The base that was asked for, checked as far as it can be without looking.
 #[derive(Debug, Default)]
 pub(super) struct Ground {
     pub(super) image: ImageRef,
     pub(super) pull: PullPolicy,
     pub(super) rootfs: Option<RootfsSpec>,
-    /// What the sandbox may write, where the root file system says so.
+    /// How much the sandbox may write, where the root file system says so.
     pub(super) disk_mib: Option<u64>,
     /// Present: the image is got with these before the sandbox is made. They belong into no record.
     pub(super) registry: Option<(Reference, PullOptions)>,

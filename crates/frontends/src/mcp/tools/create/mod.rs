@@ -74,7 +74,7 @@ async fn create(call: Call, fields: CreateFields) -> ToolResult<Created> {
     Ok(Answer::new(created).warn_all(warnings).warn_all(view.warnings))
 }
 
-/// What a new sandbox has, so that nobody has to find out by trying.
+/// Describes a new sandbox, so that nobody has to find out by trying.
 async fn described(call: &Call, view: &SandboxView) -> Created {
     let which = SandboxRef::from(&view.id);
     let (engine, who) = (call.engine(), &call.who);
@@ -183,7 +183,8 @@ async fn make_whole(
     Ok(Ensured { view, is_new: true })
 }
 
-/// What the host refused comes first: the engine only saw that the bytes broke off.
+/// Returns the failure for a creation that failed. The host's refusal comes first: the engine only saw that the bytes
+/// broke off.
 fn why_not(error: Error, reports: &[(usize, Report)]) -> Failure {
     let at_host = reports.iter().find_map(|(index, report)| match report.take() {
         Some(Err(error)) => Some(patches::at_place(*index, error.into())),

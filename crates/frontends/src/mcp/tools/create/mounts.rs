@@ -84,7 +84,7 @@ fn check_disk(place: &str, mount: &Mount) -> Result<(), Failure> {
     }
 }
 
-/// What is taken because others take it.
+/// Returns a warning about fields that are accepted only because other systems accept them.
 fn warning(place: &str, mount: &Mount) -> Option<String> {
     let ignored: Vec<_> = [
         ("nosuid: false", mount.nosuid == Some(false)),

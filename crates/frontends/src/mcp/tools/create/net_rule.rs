@@ -13,7 +13,7 @@ use sandbox::{
 
 const FORM: &str = "Write a rule as allow@example.org, deny@*.example.org or allow@10.2.0.0/16:tcp:5432.";
 
-/// What is reached without a rule, and the rules that a profile adds.
+/// Parses a profile: the preset for what is reached without a rule, and the rules that it adds.
 pub(super) fn profile(text: &str) -> Result<(Preset, Vec<RuleSpec>)> {
     let (mut is_public, mut is_private, mut rules) = (false, false, Vec::new());
     let words: Vec<_> = text.split(',').map(str::trim).collect();

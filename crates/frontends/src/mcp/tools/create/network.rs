@@ -1,4 +1,4 @@
-//! What a new sandbox shall reach on the network.
+//! The network of a new sandbox, as callers ask for it.
 
 use sandbox::{
     NetworkSpec, Preset,
@@ -67,7 +67,8 @@ fn check_connections(most: u64) -> Result<u32, Failure> {
     })
 }
 
-/// What is reached without a rule, in our words or in microsandbox's, and the rules that theirs stand for.
+/// Returns the preset for what is reached without a rule, in our words or in microsandbox's, and the rules that theirs
+/// stand for.
 fn asked(network: &Network) -> Result<(Option<Preset>, Vec<RuleSpec>), Failure> {
     match (network.preset, &network.policy) {
         (Some(_), Some(_)) => Err(Failure::invalid("network.preset and network.policy say the same thing")

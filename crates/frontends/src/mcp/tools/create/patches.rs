@@ -16,7 +16,7 @@ use crate::mcp::{
 /// Permission bits: callers may give the kind of the file along, as `stat` does.
 const MODE_BITS: u32 = 0o7777;
 
-/// What patches copy, and how that went, by the place of the patch.
+/// The sources that patches copy, and the reports on their copies, by the place of the patch.
 pub(super) type Sources = (BTreeMap<usize, PatchSource>, Vec<(usize, Report)>);
 
 pub(super) fn plan(patches: Vec<fields::Patch>) -> Result<Vec<Patch>, Failure> {
@@ -90,7 +90,7 @@ async fn open_one(call: &Call, path: &Path, wants_directory: bool) -> Result<hos
     Ok(source)
 }
 
-/// What a failure to read at the host is told as.
+/// Rewords a failure to read at the host so that it names the patch.
 pub(super) fn at_place(index: usize, failure: Failure) -> Failure {
     failure.reworded(|words| format!("patches[{index}] failed, so the sandbox was not created: {words}"))
 }

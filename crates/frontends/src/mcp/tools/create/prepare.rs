@@ -27,7 +27,7 @@ const MAX_PIDS: u64 = 4_194_304;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) spec: SandboxSpec,
-    /// What was asked and is met otherwise, or not at all, as sentences.
+    /// Sentences about what was asked for and is met otherwise, or not at all.
     pub(crate) warnings: Vec<String>,
     pub(super) replace: Option<Replace>,
     /// How the registry is asked, where not as the daemon is configured.
@@ -160,9 +160,8 @@ fn decide_limits(flat: &Resources, grouped: &Resources) -> Result<Limits, Failur
     })
 }
 
-/// What every command gets that asks for nothing else, and what the caller should know of what was made of them.
-/// Processes are counted for the whole sandbox: by user, as the kernel would, root inside could have as many as it
-/// likes.
+/// Returns the limits of commands that ask for nothing else, and warnings about what was made of them. Processes are
+/// counted for the whole sandbox: by user, as the kernel would, root inside could have as many as it likes.
 fn rlimits(given: &[RlimitField], limits: &mut Limits) -> Result<(Vec<Rlimit>, Vec<String>), Failure> {
     let (mut held, mut warnings) = (Vec::new(), Vec::new());
     for limit in given {

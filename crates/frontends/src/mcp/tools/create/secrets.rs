@@ -12,7 +12,7 @@ use crate::mcp::Call;
 /// Headers in which a value that came with the call may go.
 const HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
-/// What was asked for.
+/// The secrets that were asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Secrets {
     pub(super) uses: Vec<SecretUse>,

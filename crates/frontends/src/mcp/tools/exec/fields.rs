@@ -1,4 +1,4 @@
-//! What every tool that runs a command takes, and how it becomes an [`ExecSpec`].
+//! The arguments of every tool that runs a command, and how they become an [`ExecSpec`].
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -74,7 +74,7 @@ pub(crate) fn rlimit(resource: &str, soft: u64, hard: Option<u64>) -> Result<Rli
     Ok(limit)
 }
 
-/// What reads a command.
+/// The reader of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// Nothing: it is the program.

@@ -1,4 +1,4 @@
-//! What a command did, gathered from its ledger.
+//! The result of a command, gathered from its ledger.
 
 use engine::{Entry, EntryBody};
 use sandbox::Result;
@@ -7,7 +7,7 @@ use crate::{links::ChangedFiles, mcp::output::Capture};
 
 pub(crate) const SIGKILL: i32 = 9;
 
-/// What a command printed and changed, and how long it took.
+/// The output of a command, the files that it changed, and how long it took.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     pub(crate) stdout: Capture,

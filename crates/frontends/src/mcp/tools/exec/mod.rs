@@ -60,7 +60,7 @@ struct ShellArguments {
     background: Option<bool>,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ExecResult {
@@ -91,7 +91,7 @@ async fn exec(call: Call, arguments: ExecArguments) -> ToolResult<ExecResult> {
     run(&call, prepared, COMMAND).await
 }
 
-/// What a shell's line did, or the session in which it runs.
+/// The result of a shell's line, or the session in which it runs.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum ShellAnswer {
@@ -169,7 +169,7 @@ pub(crate) async fn to_the_end(
 #[derive(Debug)]
 pub(crate) struct Terms<'a> {
     pub(crate) call: &'a Call,
-    /// What the caller calls the sandbox.
+    /// The sandbox, as its caller names it.
     pub(crate) name: &'a str,
     pub(crate) exec: &'a ExecView,
     pub(crate) limit: Option<Duration>,
@@ -236,7 +236,7 @@ pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> T
     }
 }
 
-/// What a command lacked that failed, as far as its last words tell.
+/// Returns the warning about what a failed command lacked, as far as its last words tell.
 fn lack(result: &ExecResult, terms: &Terms<'_>) -> Option<String> {
     if result.success {
         return None;
@@ -342,7 +342,7 @@ fn not_text(exec: &ExecId, is_removed: bool) -> String {
     )
 }
 
-/// What to say to someone who gave a whole line as the name of a program.
+/// Returns the hint for a caller who gave a whole line as the name of a program.
 pub(crate) fn line_as_program(program: &str, outcome: Option<&ExecOutcome>) -> Option<String> {
     let is_not_found = matches!(outcome, Some(ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. }));
     (is_not_found && program.contains(char::is_whitespace)).then(|| {

@@ -104,7 +104,7 @@ async fn copy_in(
     Ok(hostfs::Copied { host_path, ..copied })
 }
 
-/// What a patch copies, with a caller who waits being told how far it is, and an end when it cancels.
+/// Watches the source of a patch: a caller who waits is told how far it is, and it ends when the caller cancels.
 pub(in crate::mcp::tools) fn for_call(call: &Call, source: PatchSource) -> PatchSource {
     let watched = |bytes: ByteStream| {
         let cancelled = call.cancelled.clone();

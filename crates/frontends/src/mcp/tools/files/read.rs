@@ -136,7 +136,7 @@ pub(in crate::mcp::tools) fn not_text() -> String {
         .to_owned()
 }
 
-/// What of some bytes is given back as text.
+/// The part of some bytes that is given back as text.
 pub(in crate::mcp::tools) struct Part {
     /// Bytes left out at the beginning and used after them.
     pub(in crate::mcp::tools) skipped: usize,

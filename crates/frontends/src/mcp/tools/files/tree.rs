@@ -99,7 +99,7 @@ async fn tree(call: Call, arguments: TreeArguments) -> ToolResult<Tree> {
 
 #[derive(Debug, Default)]
 struct DirectoryTree {
-    /// What is in each directory that was looked into.
+    /// The entries of each directory that was looked into.
     entries: HashMap<String, Vec<FileEntry>>,
     /// Directories that are not shown, or not whole.
     closed: Vec<String>,

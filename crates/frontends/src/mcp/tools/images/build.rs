@@ -158,7 +158,7 @@ impl BuildProgress<'_> {
         }
     }
 
-    /// What a build that has ended said last, in the same breath.
+    /// Takes the last events of a build that has ended, which came in the same breath.
     async fn rest(&mut self, events: &mut mpsc::Receiver<BuildEvent>, pulling: &Pulling) {
         while let Ok(event) = events.try_recv() {
             self.take(event).await;

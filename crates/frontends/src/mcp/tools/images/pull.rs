@@ -55,7 +55,7 @@ pub(super) async fn pull(call: Call, arguments: PullArguments) -> ToolResult<Pul
     Ok(Answer::new(Pulled { handle, pulled: true }).warn_all(warnings))
 }
 
-/// What a registry did not give, with the next call.
+/// Returns the failure for an image that a registry did not give, with the next call.
 pub(crate) fn not_pulled(error: Error) -> Failure {
     Failure::from(error).or_hint(
         ErrorKind::NotFound,

@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::mcp::Nullable;
 
-/// What of an image's files could not be kept as it was, at most this many.
+/// The most warnings given about an image's files that could not be kept as they were.
 const MAX_WARNINGS: usize = 8;
 
-/// What was left out when the image was unpacked, as sentences.
+/// Returns sentences about what was left out when the image was unpacked.
 pub(super) fn warnings(detail: &ImageDetail) -> Vec<String> {
     let all = || detail.layers.iter().map(|layer| &layer.warnings);
     let n_all: u64 = all().map(|warnings| warnings.texts.len() as u64 + warnings.more).sum();

@@ -246,7 +246,7 @@ async fn host_paths_are_the_policys_business() {
     }
 }
 
-/// What a caller heard while a tool worked, and its answer.
+/// Calls a tool; returns the progress that the caller heard of, and the answer.
 async fn told(client: &Client, tool: &str, arguments: Value) -> (Vec<(f64, Option<f64>, String)>, Value) {
     let steps = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&steps);

@@ -151,7 +151,7 @@ pub(super) async fn inspect(call: Call, arguments: InspectArguments) -> ToolResu
     Ok(Answer::new(detail).warn_all(view.warnings))
 }
 
-/// What it was made with, decided and redacted.
+/// Returns the settings that a sandbox was made with, decided and redacted.
 fn config(view: &SandboxView) -> Map<String, Value> {
     let (plan, limits) = (&view.plan, &view.plan.limits);
     let mib = |size: sandbox::ByteSize| size.bytes() / (1024 * 1024);

@@ -33,7 +33,7 @@ const MAX_COMMAND_CHARS: usize = 200;
 pub(super) enum Origin {
     Stdout,
     Stderr,
-    /// What is printed to a terminal, where the two are one.
+    /// Output to a terminal, where stdout and stderr are one.
     Output,
     /// Starts and ends.
     System,

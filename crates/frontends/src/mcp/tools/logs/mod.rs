@@ -223,7 +223,7 @@ fn time_of(name: &str, text: &str) -> Result<i64, Failure> {
     })
 }
 
-/// What is gathered for one answer.
+/// The entries gathered for one answer.
 struct Page {
     entries: VecDeque<LogEntry>,
     n_bytes: usize,

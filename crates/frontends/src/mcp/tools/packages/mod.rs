@@ -284,7 +284,7 @@ fn answer(name: &str, job: PackageJob) -> Answer<PackageResult> {
     }
 }
 
-/// What cannot be done, with the next call.
+/// Returns the failure for something that cannot be done, with the next call.
 fn refused(error: Error) -> Failure {
     Failure::from(error)
         .or_hint(

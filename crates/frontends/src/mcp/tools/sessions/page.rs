@@ -133,7 +133,7 @@ impl Edges {
     }
 }
 
-/// What one answer shows.
+/// The part of a session that one answer shows.
 #[derive(Debug)]
 pub(super) struct Page {
     encoding: Encoding,

@@ -56,7 +56,7 @@ pub(super) struct PollArguments {
 }
 
 impl PollArguments {
-    /// What follows entry `cursor` of a session.
+    /// Returns the arguments of a poll for what follows entry `cursor` of a session.
     pub(super) fn after(
         exec: &ExecId,
         cursor: u64,
@@ -136,11 +136,11 @@ struct Poll<'a> {
     limit: usize,
     max_bytes: usize,
     deadline: Instant,
-    /// What is waited for; absent: anything.
+    /// The event that is waited for; absent: anything.
     until: Option<Until>,
     view: ExecView,
     items: BoxStream<'static, Result<Entry>>,
-    /// What was read and is to be shown, as far as it fits.
+    /// The steps that were read and are to be shown, as far as they fit.
     steps: Vec<Step>,
     n_events: usize,
     n_bytes: usize,
@@ -361,7 +361,7 @@ impl<'a> Poll<'a> {
         Ok(Answer::new(polled).truncate(truncated).warn_all(warnings))
     }
 
-    /// What was printed before the cursor, where it matters: the first piece begins with the rest of a character.
+    /// Returns the output before the cursor, where it matters: the first piece begins with the rest of a character.
     async fn edges(&mut self, call: &Call) -> Result<Edges> {
         let begins_within = |stream: OutputStream| {
             let first = self.steps.iter().find_map(|step| step.output(stream));

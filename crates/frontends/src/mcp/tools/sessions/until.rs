@@ -1,4 +1,4 @@
-//! What a poll waits for.
+//! The events that a poll waits for.
 
 use engine::OutputStream;
 

@@ -85,7 +85,8 @@ pub(super) async fn take_in(
     waiting(call, work).await
 }
 
-/// What to say where a snapshot that was loaded has another name than the one asked for, or the one it was saved under.
+/// Returns the warning for a loaded snapshot that has another name than the one asked for, or the one it was saved
+/// under.
 pub(super) fn otherwise_named(asked: Option<&SnapshotName>, view: &SnapshotView) -> Option<String> {
     let wanted = asked.or(view.saved_as.as_ref()).filter(|wanted| view.name.as_ref() != Some(wanted))?;
     let called = view.name.as_ref().map_or(&view.digest as &dyn std::fmt::Display, |name| name);

@@ -14,7 +14,7 @@ use crate::{
     output::until_character_border,
 };
 
-/// What `since` says for the image, and for the files that the sandbox began with.
+/// The values of `since` for the image, and for the files that the sandbox began with.
 const IMAGE: &str = "image";
 const START: &str = "start";
 

@@ -1,4 +1,4 @@
-//! What callers read of snapshots.
+//! The shapes in which callers read snapshots.
 
 use std::collections::BTreeMap;
 

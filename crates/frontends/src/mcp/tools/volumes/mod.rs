@@ -31,7 +31,7 @@ fn meant(call: &Call, name: &str) -> Result<VolumeRef, Failure> {
     Ok(VolumeRef { namespace: call.namespace.clone(), name })
 }
 
-/// What cannot be done, with the next call.
+/// Returns the failure for something that cannot be done, with the next call.
 fn explained(error: Error) -> Failure {
     explained_by("volume_fs", error)
 }
