@@ -30,7 +30,7 @@ impl FromStr for Authorities {
     }
 }
 
-/// What a certificate lets its holder do.
+/// The permissions that a certificate gives its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Permissions {
     pub(crate) terminal: bool,

@@ -18,7 +18,7 @@ use crate::{
 
 const SIGHUP: i32 = 1;
 
-/// What a client asked for before it asked for a command.
+/// The settings that a client asked for before it asked for a command.
 #[derive(Debug, Default)]
 pub(crate) struct Preparation {
     pub(crate) env: BTreeMap<String, String>,
@@ -26,14 +26,14 @@ pub(crate) struct Preparation {
     pub(crate) terminal_modes: Vec<TerminalMode>,
 }
 
-/// What a client does to a running command besides its input.
+/// A client's action on a running command, besides its input.
 #[derive(Debug)]
 pub(crate) enum Control {
     Signal(i32),
     Resize(TerminalSize),
 }
 
-/// What is to be run.
+/// The program to run.
 #[derive(Debug)]
 pub(crate) enum Program {
     Shell,

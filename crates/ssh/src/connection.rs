@@ -50,7 +50,7 @@ pub(crate) struct Connection {
     refusal: Option<Error>,
 }
 
-/// What an accepted login is made of.
+/// An accepted login.
 struct Accepted {
     name: String,
     who: Principal,
@@ -174,7 +174,7 @@ fn too_many() -> Error {
     Error::new(ErrorKind::LimitReached, "too many SSH connections are open: by this key, or by all together")
 }
 
-/// What a client program calls itself, from its first line: `SSH-2.0-OpenSSH_9.2p1 Debian-2`.
+/// Returns the name of a client program from its first line: `SSH-2.0-OpenSSH_9.2p1 Debian-2`.
 fn client_name(id: &[u8]) -> String {
     let line = String::from_utf8_lossy(id);
     let name = line.strip_prefix("SSH-2.0-").unwrap_or(&line);

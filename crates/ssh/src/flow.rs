@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::{MAX_OVERFLOW_BYTES, MAX_QUEUED_BYTES, SMALL_WINDOW_BYTES, STUCK_AFTER, WINDOW_BYTES};
 
-/// What all channels of a connection share.
+/// The state that all channels of a connection share.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     /// Bytes in all queues.

@@ -1,4 +1,4 @@
-//! What strangers, and clients that went wrong, can use up: this and no more.
+//! The limits on what strangers, and clients that went wrong, can use up.
 
 use std::time::Duration;
 

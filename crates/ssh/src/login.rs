@@ -16,7 +16,7 @@ pub(crate) struct Login {
     pub(crate) engine: Engine,
     pub(crate) who: Principal,
     pub(crate) permissions: Permissions,
-    /// What the client program calls itself.
+    /// The client program's name for itself.
     client: String,
     /// As the client wrote it.
     name: String,

@@ -1,4 +1,4 @@
-//! What this program is, by the name that it was called by: a link to it makes it a program of another system.
+//! The role of this program, by the name that it was called by: a link to it makes it a program of another system.
 
 use std::{
     env,

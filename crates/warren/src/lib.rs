@@ -35,7 +35,7 @@ use std::process::ExitCode;
 
 use self::called_as::Role;
 
-/// What an edge can do without until it is used again.
+/// Releases the memory that an edge can do without until it is used again.
 fn release_memory() {
     jail::release_free_memory();
     jail::let_go_of_program();

@@ -88,7 +88,7 @@ pub(crate) struct DetachKeys {
 const CTRL_P: u8 = 0x10;
 const CTRL_Q: u8 = 0x11;
 
-/// What to do with typed bytes.
+/// The treatment of typed bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Typed {
     Pass(Vec<u8>),

@@ -157,8 +157,8 @@ fn imports_are_found_however_they_are_written() {
     assert_eq!(found, ["links", "mcp", "rest", "web"]);
 }
 
-/// What errors advise is read at a terminal, by models and by programs: below the front ends it names no command, no
-/// tool and no route. Those are values, which each front end words.
+/// Advice in errors is read at a terminal, by models and by programs: below the front ends it names no command, no tool
+/// and no route. Those are values, which each front end words.
 #[test]
 fn advice_names_nothing_of_one_front_end() {
     const OF_ONE: [&str; 8] =

@@ -1,4 +1,4 @@
-//! What the stories share: a server over real sandboxes, and a client.
+//! The parts that the stories share: a server over real sandboxes, and a client.
 
 use std::{borrow::Cow, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -174,7 +174,7 @@ pub(crate) struct Client {
     pub(crate) incoming: mpsc::UnboundedReceiver<russh::Channel<Msg>>,
 }
 
-/// What a command gave.
+/// The result of a command.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ran {
     pub(crate) stdout: String,

@@ -6,7 +6,7 @@ use super::Client;
 use crate::error::CommandResult;
 
 impl Client {
-    /// What listens inside, and what is exposed.
+    /// Returns the ports that are listened on inside, and those that are exposed.
     pub(crate) async fn ports(&self, sandbox: &str) -> CommandResult<v1::PortList> {
         self.get(self.of(sandbox, &["ports"])).await
     }

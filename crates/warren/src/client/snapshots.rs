@@ -11,7 +11,7 @@ use sandbox::SnapshotName;
 use super::{Client, Target};
 use crate::error::CommandResult;
 
-/// What to include in an archive.
+/// The parts to include in an archive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SaveChoice {
     pub(crate) parents: bool,

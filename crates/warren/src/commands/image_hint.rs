@@ -1,4 +1,4 @@
-//! What to say to fingers that know Docker: `warren run alpine echo hi` names an image where the program goes.
+//! The hint for fingers that know Docker: `warren run alpine echo hi` names an image where the program goes.
 
 use sandbox::ImageRef;
 

@@ -24,7 +24,7 @@ use crate::{
 /// Long enough to leave a session open overnight. If this command dies, the daemon removes the sandbox after this idle
 /// time.
 const ORPHAN_IDLE: Duration = Duration::from_secs(24 * 3600);
-/// What people type to leave, in any language. The interpreter itself would only exit and be restarted.
+/// The words that people type to leave, in any language. The interpreter itself would only exit and be restarted.
 pub(super) const LEAVE: [&str; 5] = ["exit", "exit()", "quit", "quit()", ".exit"];
 const HELP: &str = "\
 Code runs when complete; an empty line ends a block. Tab completes names. The arrow keys move between the lines of a
@@ -109,7 +109,7 @@ struct Repl<'a> {
     screen: Screen,
     /// Exit code of the last piece of code, for scripts.
     last_code: ExitCode,
-    /// What the editor completes from.
+    /// The names that the editor completes.
     names: Option<Names>,
 }
 

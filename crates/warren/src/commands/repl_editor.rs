@@ -29,14 +29,14 @@ use crate::{
 };
 
 const MAX_HISTORY: usize = 2000;
-/// What Tab inserts at the beginning of a line.
+/// The text that Tab inserts at the beginning of a line.
 const INDENT: &str = "    ";
 /// A context that computes does not answer; the person at the keyboard should not wait for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Names that are offered.
 const MAX_OFFERED: usize = 200;
 
-/// What was typed.
+/// The input that was typed.
 pub(super) enum Typed {
     /// A complete block, or a command of the session.
     Block(String),

@@ -1,4 +1,4 @@
-//! What is said about a sandbox that was just made.
+//! Warnings about sandboxes that were just made.
 
 use std::{collections::BTreeSet, io::IsTerminal as _};
 

@@ -13,7 +13,7 @@ use super::is_http;
 const SECTIONS: [&str; 6] = ["server", "auth", "docker", "sandbox", "logging", "mirror"];
 const MAX_SHOWN_CHARS: usize = 64;
 
-/// What their file says that counts here.
+/// The settings of mcp-sandbox's own file that count here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct McpSandboxConfig {
     /// Where to listen, unless a flag or a variable says otherwise.

@@ -30,12 +30,12 @@ use crate::{
     output,
 };
 
-/// What a link at the end of the path inside means.
+/// How a link at the end of the path inside is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
     /// The link itself is copied, as `docker cp` does.
     Keep,
-    /// What it points to is copied.
+    /// The link's target is copied.
     Follow,
 }
 
@@ -53,7 +53,7 @@ impl Source<'_> {
         self.path.ends_with("/.") || self.path.ends_with("/./")
     }
 
-    /// What the copy is called where only a directory is named.
+    /// Returns the name of the copy where only a directory is named.
     fn name(&self) -> CommandResult<&str> {
         match base_name(plain_path(self.path)) {
             ".." => Err(Error::invalid(format!("{} has no name of its own", self.path))

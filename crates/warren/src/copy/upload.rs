@@ -52,7 +52,8 @@ pub(crate) async fn upload(
     client.write_file(within, &target, Some(Octal(mode)), progress.count(bytes)).await
 }
 
-/// What the entries of a directory are named beneath, in the directory `path` inside, which is made if it is not there.
+/// Returns the prefix for the entries of a directory, within the directory `path` inside, which is made if it is not
+/// there.
 async fn directory_prefix(
     client: &Client,
     local: &Path,

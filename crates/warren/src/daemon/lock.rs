@@ -39,7 +39,7 @@ impl Held {
     }
 }
 
-/// What the holder wrote into its lock file.
+/// The holder's note in its lock file.
 #[derive(Debug, Default)]
 struct Note {
     pid: Option<i32>,

@@ -96,7 +96,7 @@ pub(crate) struct ServeOptions {
     /// Settings for MCP clients that bring none of their own, which is all of them on HTTP.
     pub(crate) mcp: mcp::Settings,
     pub(crate) mcp_profile: McpProfile,
-    /// What plain `/mcp` and `/sse` speak.
+    /// The dialect of plain `/mcp` and `/sse`.
     pub(crate) dialect: Dialect,
     /// Replaces a running daemon.
     pub(crate) takes_over: bool,
@@ -291,7 +291,7 @@ fn engine_config(options: &ServeOptions, unpacker: Arc<dyn Unpacker>) -> EngineC
     engine
 }
 
-/// What the routes of a listener are made from.
+/// The parts that the routes of a listener are made from.
 struct Parts {
     /// The same for all listeners, whatever their plain paths speak.
     shared: http::Router,

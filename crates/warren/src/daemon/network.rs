@@ -38,7 +38,7 @@ pub(crate) struct TlsFiles {
 pub(crate) struct NetworkOptions {
     /// If absent, the variable or the default decides.
     pub(crate) listen: Option<Listen>,
-    /// What the plain paths of the first listener speak.
+    /// The dialect of the first listener's plain paths.
     pub(crate) dialect: Dialect,
     /// The default of that dialect, where it has its own.
     pub(crate) dialect_address: Option<SocketAddr>,

@@ -42,7 +42,7 @@ pub(crate) struct Note {
     path: PathBuf,
 }
 
-/// What the note says.
+/// The content of the note.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct NoteBody {
     /// Of the first listener.
@@ -92,7 +92,7 @@ impl Note {
         address_of(&Self::read(run)?.url)
     }
 
-    /// What the note in this run directory says, if there is one. Its daemon may have died since.
+    /// Reads the note in this run directory, if there is one. Its daemon may have died since.
     pub(crate) fn read(run: &Path) -> Option<NoteBody> {
         serde_json::from_slice(&fs::read(run.join(NOTE_NAME)).ok()?).ok()
     }

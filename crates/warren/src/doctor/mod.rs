@@ -33,7 +33,7 @@ pub(crate) enum Status {
 pub(crate) struct Check {
     pub(crate) name: &'static str,
     pub(crate) status: Status,
-    /// What was found.
+    /// The finding.
     pub(crate) detail: String,
     /// The command that fixes it.
     #[serde(skip_serializing_if = "Option::is_none")]

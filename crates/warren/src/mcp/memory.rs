@@ -1,4 +1,4 @@
-//! What the bridge remembers about a session, so that the next daemon can take it over without the client noticing.
+//! The bridge's memory of a session, so that the next daemon can take it over without the client noticing.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ pub(super) struct Open {
     pub(super) line: Option<Vec<u8>>,
 }
 
-/// What to do with requests whose daemon is gone.
+/// The requests whose daemon is gone: those to send again, and those to give up.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     /// In the order they were sent.

@@ -87,7 +87,7 @@ pub(crate) struct Way {
 }
 
 impl OpenSandboxArgs {
-    /// What `warren mcp` makes of them. Variables count only in their own dialect.
+    /// Returns the settings of `warren mcp` from these arguments. Variables count only in their own dialect.
     pub(crate) fn for_mcp(&self, dialect: Option<Dialect>) -> Result<Way> {
         if !is_opensandbox(dialect) {
             self.refuse_elsewhere()?;

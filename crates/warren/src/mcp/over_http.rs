@@ -82,7 +82,7 @@ async fn pass(client: Client, request: Request<Body>) -> Result<Response<Body>> 
     Ok(response.map(Body::new))
 }
 
-/// What is about one connection is not about the other.
+/// Removes the headers that are about one connection, and so not about the other.
 fn without_connection(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)

@@ -109,7 +109,7 @@ fn line(words: &[&str]) -> Line {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// What there is in place of something that Warren does another way.
+/// Returns the error for something that Warren does another way, which the hint names.
 fn instead(what: &str, instead: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("{what} is not part of Warren")).with_hint(instead)
 }

@@ -16,7 +16,7 @@ use crate::{
     sandboxfile::{FILE_NAME, FileArgs, PROJECT_LABEL, Project, project_name},
 };
 
-/// What `msb init` writes.
+/// The file that `msb init` writes.
 const TEMPLATE: &str =
     "# The sandboxes of this project. `warren up` starts them; docs/sandboxfile.md has every key.
 sandboxes:

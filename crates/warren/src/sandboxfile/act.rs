@@ -44,7 +44,7 @@ struct DoneStep {
 /// Whether a failure ends the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFailure {
-    /// What comes later may depend on it.
+    /// Later steps may depend on the one that failed.
     End,
     GoOn,
 }

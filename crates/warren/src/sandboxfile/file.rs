@@ -70,7 +70,7 @@ pub(super) struct SandboxEntry {
     pub(super) secrets: Option<Vec<Spanned<String>>>,
 }
 
-/// What a sandbox may reach over the network.
+/// The network that a sandbox may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Scope {

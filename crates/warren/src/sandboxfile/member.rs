@@ -25,7 +25,7 @@ const DEFAULT_WORKDIR: &str = "/";
 /// The script that runs with the sandbox where nothing else is said.
 const START_SCRIPT: &str = "start";
 
-/// What an entry means.
+/// The meaning of an entry.
 #[derive(Debug)]
 pub(super) struct Meaning {
     pub(super) spec: SandboxSpec,

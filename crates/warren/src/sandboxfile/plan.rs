@@ -1,4 +1,4 @@
-//! What has to be done so that the sandboxes are as the file says. Decided before anything is changed.
+//! The steps that make the sandboxes as the file says. Decided before anything is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +72,7 @@ impl Action {
     }
 }
 
-/// What to do about a sandbox that is not as the file says.
+/// The treatment of a sandbox that is not as the file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
     /// `up`: it is started as it is, with a warning.
@@ -110,7 +110,7 @@ impl ProjectSandboxes {
         Ok(Self { members })
     }
 
-    /// What `up` and `apply` do with the chosen members, in their order.
+    /// Returns the steps of `up` and `apply` for the chosen members, in their order.
     pub(crate) fn steps(
         &self,
         project: &Project,
@@ -160,7 +160,7 @@ impl ProjectSandboxes {
             .collect()
     }
 
-    /// What `down` does: those that depend on others first.
+    /// Returns the steps of `down`: those that depend on others first.
     pub(crate) fn steps_down(
         &self,
         project: &Project,

@@ -1,4 +1,4 @@
-//! What a new sandbox has inside, as the command line asks for it.
+//! The content of a new sandbox, as the command line asks for it.
 
 use std::fs;
 

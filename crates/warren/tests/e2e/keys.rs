@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::{Finished, PATIENCE, World, finish};
 
-/// What a key begins with: its id stands in it.
+/// The length of a key's beginning, which has its id in it.
 const BEFORE_RANDOM: usize = "wrn_0123456789abc_".len();
 
 /// Every file beneath a directory.

@@ -25,7 +25,7 @@ const PNG: &[u8] = b"\x89PNG\x0d\x0a\x1a\x0a\x00\x00\x00\x0dIHDR\x00\x00\x00\x01
 const MARK: &str = "data-ran=\"yes\"";
 const LOADED: &str = "data-loaded=\"yes\"";
 
-/// What the browser makes of an address: its document as text, after scripts have had their time.
+/// Opens an address in the browser; returns its document as text, after scripts have had their time.
 fn open(profile: &Path, url: &str) -> String {
     let mut browser = browser(profile);
     browser.args(["--virtual-time-budget=5000", "--dump-dom", url]);

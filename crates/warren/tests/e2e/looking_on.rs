@@ -1,4 +1,4 @@
-//! What the daemon tells those who look on: events as they come, and a log that programs can read.
+//! The daemon's reports to those who look on: events as they come, and a log that programs can read.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},

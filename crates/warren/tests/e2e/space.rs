@@ -1,4 +1,4 @@
-//! What things take on disk, and giving back what nobody uses.
+//! The space that things take on disk, and giving back what nobody uses.
 
 use std::fs;
 

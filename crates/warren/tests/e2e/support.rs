@@ -29,7 +29,7 @@ pub(crate) struct World {
     layer: Option<Arc<Self>>,
 }
 
-/// What a command left.
+/// The result of a command.
 pub(crate) struct Finished {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,

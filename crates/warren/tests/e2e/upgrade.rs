@@ -1,4 +1,4 @@
-//! What a released version left, opened by the program of today. `scripts/make-home-fixture` made the data directories.
+//! Data directories of released versions, opened by the program of today. `scripts/make-home-fixture` made them.
 
 use std::{fs, path::PathBuf, process::Command};
 

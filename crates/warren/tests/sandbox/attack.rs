@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{Daemon, is_root, text};
 
-/// What cannot be held on some hosts, and why. A probe that is weak for another reason fails the test.
+/// Returns why a probe cannot be held on some hosts. A probe that is weak for another reason fails the test.
 fn expected_weak(probe: &str) -> Option<&'static str> {
     match probe {
         "open-files" => Some("the machine's limit of open files may be low; `doctor` warns"),
@@ -21,7 +21,7 @@ fn expected_weak(probe: &str) -> Option<&'static str> {
     }
 }
 
-/// What cannot be tried on some hosts, and why.
+/// Returns why a probe cannot be tried on some hosts.
 fn expected_untried(probe: &str) -> Option<&'static str> {
     match probe {
         "syscall-x32" | "syscall-int80" if cfg!(not(target_arch = "x86_64")) => Some("no such calls"),
@@ -96,7 +96,7 @@ fn attack_tidies_up_when_interrupted() {
     assert_eq!(left_in(&daemon), Vec::<String>::new());
 }
 
-/// What is left in the two directories.
+/// Lists what is left in the daemon's two directories.
 fn left_in(daemon: &Daemon) -> Vec<String> {
     let entries =
         [daemon.home(), daemon.run_directory()].into_iter().filter_map(|path| std::fs::read_dir(path).ok());

@@ -64,7 +64,7 @@ impl Site {
         self.daemon.command(["build", "--json"]).args(extra).arg(self.context.path()).output().unwrap()
     }
 
-    /// What a build that must succeed told.
+    /// Runs a build that must succeed; returns the events that it told.
     pub(crate) fn built(&self, extra: &[&str]) -> Vec<Value> {
         let output = self.build(extra);
         assert!(output.status.success(), "{}\n{}", text(&output.stderr), self.daemon.log());
@@ -92,7 +92,7 @@ impl Site {
     }
 }
 
-/// What builds keep of what they were given.
+/// Lists what builds keep of what they were given.
 pub(crate) fn spooled(daemon: &Daemon) -> Vec<String> {
     let entries = fs::read_dir(daemon.home().join("builds")).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -235,7 +235,7 @@ STOPSIGNAL SIGINT
     site.assert_nothing_left();
 }
 
-/// What a saved image says of itself, as skopeo finds it.
+/// Returns the configuration of a saved image, as skopeo finds it.
 fn config_of_archive(archive: &Path) -> Value {
     let output = Command::new("skopeo")
         .args(["inspect", "--config", "--raw", &format!("docker-archive:{}", archive.display())])

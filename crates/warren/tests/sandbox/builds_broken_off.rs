@@ -17,7 +17,7 @@ use crate::{
     small_disk::SmallDisk,
 };
 
-/// What no compression makes smaller.
+/// Returns bytes that no compression makes smaller.
 fn noise(n_bytes: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let words = std::iter::repeat_with(|| {

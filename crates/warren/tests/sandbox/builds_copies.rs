@@ -1,4 +1,4 @@
-//! What builds copy, and what they do not.
+//! The files that builds copy, and those that they do not.
 
 use std::{
     fs,

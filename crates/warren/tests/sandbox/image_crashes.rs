@@ -17,7 +17,7 @@ use crate::{
     small_disk::SmallDisk,
 };
 
-/// What the store of images has on disk, half-made things too.
+/// Lists what the store of images has on disk, half-made things too.
 pub(crate) fn stored(home: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for directory in ["images/blobs/sha256", "images/partial", "layers"] {

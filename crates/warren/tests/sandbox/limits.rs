@@ -1,4 +1,4 @@
-//! What one sandbox does must not be felt next door.
+//! The work of one sandbox must not be felt next door.
 
 use serde_json::Value;
 

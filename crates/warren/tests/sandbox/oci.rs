@@ -140,7 +140,7 @@ fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": digest(bytes), "size": bytes.len()})
 }
 
-/// What a registry does with blobs.
+/// How a registry sends blobs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blobs {
     Whole,

@@ -1,4 +1,4 @@
-//! What a sandbox is given before anything runs in it, on the real kernel.
+//! The patches that a sandbox is given before anything runs in it, on the real kernel.
 
 use std::{fs, os::unix::fs::symlink};
 

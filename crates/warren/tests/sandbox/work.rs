@@ -1,4 +1,4 @@
-//! What people do all day: run, look, copy.
+//! People's work all day: run, look, copy.
 
 use std::{fs, io::Write, process::Stdio};
 

@@ -105,7 +105,7 @@ where
     }
 }
 
-/// What the nearest span around an event says.
+/// Returns the field's value in the nearest span around an event that has it.
 fn from_spans<S>(context: &Context<'_, S>, event: &Event<'_>, name: &str) -> Option<Value>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

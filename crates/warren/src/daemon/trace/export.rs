@@ -25,7 +25,7 @@ const GATHER: Duration = Duration::from_secs(1);
 /// How often one batch is sent, and the pauses between.
 const TRIES: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// What the last batches get when the daemon stops.
+/// How long the last batches may take when the daemon stops.
 const LAST_WITHIN: Duration = Duration::from_secs(3);
 
 /// The way to the collector. [`Traces::run`] sends.

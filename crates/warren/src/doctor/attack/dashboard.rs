@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{client::Target, error::CommandResult};
 
-/// What listens inside and repeats everything that it is sent.
+/// A server that listens inside and repeats everything that it is sent.
 const MIRROR: &str = "import http.server as s
 class H(s.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -61,7 +61,7 @@ impl Session {
         ("cookie", format!("warren_session={}", self.cookie))
     }
 
-    /// What a browser sends with a request of our own page.
+    /// Returns the headers that a browser sends with a request of our own page.
     pub(super) fn headers(&self) -> Headers {
         vec![self.cookie(), ("x-warren-dashboard", self.proof.clone())]
     }

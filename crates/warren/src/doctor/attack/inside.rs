@@ -94,7 +94,7 @@ pub(super) async fn holding<T>(
     Ok((report, done?))
 }
 
-/// What an exec printed, once it ended.
+/// Returns the report that an exec printed, once it ended.
 async fn output(stage: &Stage, sandbox: &str, exec: &str) -> Option<Report> {
     let target = Target::new(&["sandboxes", sandbox, "execs", exec, "output"]);
     let stream = stage.operator.download(target.with("stream", "stdout")).await.ok()?;

@@ -54,7 +54,7 @@ pub(crate) enum Verdict {
     Untried,
 }
 
-/// What one probe observed.
+/// The observation of one probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) verdict: Verdict,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::error::CommandResult;
 
-/// What must not be found, with a name for each.
+/// Returns the secrets that must not be found, with a name for each.
 fn planted(stage: &Stage) -> Vec<(&'static str, &str)> {
     vec![
         ("the daemon's variable", stage.secret.as_str()),

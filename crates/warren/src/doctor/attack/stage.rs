@@ -175,7 +175,7 @@ impl Stage {
         text.split_whitespace().next()?.parse().ok()
     }
 
-    /// What limits the sandbox's memory.
+    /// Returns the means that limits the sandbox's memory.
     pub(super) fn memory_is_held_by(&self) -> Option<Enforcement> {
         let mut limits = self.isolation.iter().flat_map(|isolation| &isolation.limits);
         limits.find(|statement| statement.limit == LimitKind::Memory).map(|statement| statement.enforcement)

@@ -1,4 +1,4 @@
-//! What an agent asks for, granted by people: at the agent's client, and at a terminal.
+//! Requests by an agent, granted by people: at the agent's client, and at a terminal.
 
 use std::{
     io::{BufRead as _, BufReader, Lines, Write as _},
@@ -24,7 +24,7 @@ pub(crate) struct Client {
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
     answer: Option<Value>,
-    /// What the person was asked.
+    /// The questions that the person was asked.
     questions: Vec<String>,
     n_sent: u64,
 }
@@ -66,7 +66,7 @@ impl Client {
         }
     }
 
-    /// What a tool answers.
+    /// Calls a tool; returns the data of its answer.
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Value {
         let called = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
         let data = called["structuredContent"]["data"].clone();

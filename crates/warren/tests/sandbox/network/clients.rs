@@ -14,7 +14,7 @@ use crate::harness::Daemon;
 const TRUST: &str = "export HOME=/tmp SSL_CERT_FILE=/tmp/ca.pem CURL_CA_BUNDLE=/tmp/ca.pem REQUESTS_CA_BUNDLE=/tmp/ca.pem \
     PIP_CERT=/tmp/ca.pem NODE_EXTRA_CA_CERTS=/tmp/ca.pem npm_config_cafile=/tmp/ca.pem GIT_SSL_CAINFO=/tmp/ca.pem\n";
 
-/// What it is, what must be there for it, what runs, and a part of what it prints.
+/// The name of each client, the program that it needs, the command to run, and a part of what it prints.
 const CLIENTS: &[(&str, &str, &str, &str)] = &[
     ("curl", "curl", "curl -sS https://web.example/", "served by nginx"),
     ("curl, HTTP/2", "curl", "curl -sS --http2 -o /dev/null -w '%{http_version}' https://web.example/", "2"),

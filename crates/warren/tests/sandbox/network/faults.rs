@@ -1,4 +1,4 @@
-//! What fails: the edge, the daemon, DNS servers. Nothing is ever open meanwhile.
+//! Faults of the edge, the daemon and DNS servers. Nothing is ever open meanwhile.
 
 use std::{
     fs,

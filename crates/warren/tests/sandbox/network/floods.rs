@@ -59,7 +59,7 @@ print(int(sorted(times)[90] * 1e6))
 /// A request of the neighbour may take so many times as long in the flood: two processors are shared by more then. One that
 /// waits for the flood to end would take thousands of times as long.
 const SLOWER: u64 = 40;
-/// What a request takes at least for this comparison: less is luck.
+/// The least that a request takes for this comparison: less is luck.
 const MIN_MICROS: u64 = 2_000;
 
 fn request_micros(daemon: &Daemon, name: &str) -> u64 {

@@ -1,5 +1,5 @@
-//! What sandboxes reach, with a daemon in a network namespace of its own: every address is that machine's, and there is no
-//! way out.
+//! The reach of sandboxes, with a daemon in a network namespace of its own: every address is that machine's, and there
+//! is no way out.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},

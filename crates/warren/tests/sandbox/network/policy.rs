@@ -1,4 +1,4 @@
-//! What a policy opens and closes, seen by programs inside.
+//! The effects of a policy, seen by programs inside: what it opens, and what it closes.
 
 use std::{
     io::{BufRead as _, BufReader, Lines},

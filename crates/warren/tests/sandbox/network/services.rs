@@ -92,7 +92,7 @@ pub(crate) fn authority() -> PathBuf {
     place().join("ca.pem")
 }
 
-/// What the page `/who` was told, request by request.
+/// Returns what the page `/who` was told, request by request.
 pub(crate) fn heard() -> Vec<String> {
     fs::read_to_string(place().join("heard.log")).unwrap_or_default().lines().map(str::to_owned).collect()
 }

@@ -79,14 +79,14 @@ fn works(program: &str, arguments: &[&str]) -> bool {
     quiet.is_ok_and(|status| status.success())
 }
 
-/// What `curl` in a sandbox answers: the body, or `exit` and its code.
+/// Runs `curl` in a sandbox; returns the body, or `exit` and its code.
 pub(crate) fn curl(daemon: &Daemon, name: &str, arguments: &str) -> String {
     // Whatever is refused is refused at once: this time is for what hangs, and its code (28) is expected nowhere.
     let (code, out, _) = daemon.sh(name, &format!("curl -gsS --max-time 60 {arguments}"));
     if code == 0 { out } else { format!("exit {code}") }
 }
 
-/// What was decided about a sandbox's traffic, as `verdict name address port rule`, without what nobody said.
+/// Returns the decisions about a sandbox's traffic, as `verdict name address port rule`, without empty fields.
 pub(crate) fn log(daemon: &Daemon, name: &str) -> Vec<String> {
     let found = daemon.json(["network", name, "--log", "--json"]);
     let entries = found["entries"].as_array().unwrap();
