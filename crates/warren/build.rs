@@ -19,8 +19,8 @@ fn is(variable: &str, value: &str) -> bool {
     env::var(variable).is_ok_and(|found| found == value)
 }
 
-/// `0.1.0 (1a2b3c4d5e6f 2026-11-18)`: the version, the commit and its date. Not the time of the build, so that two builds
-/// of one commit are alike.
+/// `0.1.0 (1a2b3c4d5e6f 2026-11-18)`: the version, the commit and its date. Not the time of the build, so that two
+/// builds of one commit are alike.
 fn version(is_release: bool) -> String {
     let number = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     // A debug build does not know its commit: it would be linked anew after each one.
@@ -70,8 +70,9 @@ fn glibc() -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Links with the C library of `$WARREN_SYSROOT`, which `scripts/dist/sysroot` makes. Only the program, since nothing else
-/// that is built leaves this machine. Its start files come along: newer ones would not run constructors under an old library.
+/// Links with the C library of `$WARREN_SYSROOT`, which `scripts/dist/sysroot` makes. Only the program, since nothing
+/// else that is built leaves this machine. Its start files come along: newer ones would not run constructors under an
+/// old library.
 fn link_with_older_library() {
     println!("cargo:rerun-if-env-changed={SYSROOT}");
     let Ok(sysroot) = env::var(SYSROOT) else { return };

@@ -26,8 +26,9 @@ pub fn router(engine: Engine) -> Router {
     Router::new().route(PATH, get(erased(metrics))).with_state(engine)
 }
 
-/// `/metrics` for everyone who reaches a listener that the operator opened for nothing else. On loopback, a web page that
-/// a browser here has open must not read it by a name of its own that leads here: `is_loopback` refuses such names.
+/// `/metrics` for everyone who reaches a listener that the operator opened for nothing else. On loopback, a web page
+/// that a browser here has open must not read it by a name of its own that leads here: `is_loopback` refuses such
+/// names.
 pub fn open_router(engine: Engine, is_loopback: bool) -> Router {
     let router = Router::new().route(PATH, get(erased(open_metrics))).with_state(engine);
     match is_loopback {

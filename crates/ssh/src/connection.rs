@@ -1,5 +1,5 @@
-//! One connection: who logs in, and what its channels are asked to do. Nothing here waits for a sandbox: that is done by
-//! the task of each channel.
+//! One connection: who logs in, and what its channels are asked to do. Nothing here waits for a sandbox: that is done
+//! by the task of each channel.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 

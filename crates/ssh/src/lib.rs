@@ -1,7 +1,7 @@
 //! SSH: shells, commands, files and ports of sandboxes for the clients that people have.
 //!
-//! The server is the daemon's own; there is none inside. A command is an exec in the ledger, a port is a connection by the
-//! engine, and SFTP is spoken by the guest: bytes pass through here. Nothing is ever dialled from the daemon.
+//! The server is the daemon's own; there is none inside. A command is an exec in the ledger, a port is a connection by
+//! the engine, and SFTP is spoken by the guest: bytes pass through here. Nothing is ever dialled from the daemon.
 //!
 //! A login proves who the caller is, and nothing else. The engine decides what that caller may do, so a sandbox of
 //! another namespace gets the answer of one that does not exist.

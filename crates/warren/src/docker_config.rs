@@ -1,5 +1,5 @@
-//! Docker's file of credentials, which the daemon reads for pulls and pushes: `warren login` writes it as `docker login`
-//! does, into a credential helper where the file names one.
+//! Docker's file of credentials, which the daemon reads for pulls and pushes: `warren login` writes it as
+//! `docker login` does, into a credential helper where the file names one.
 
 use std::{
     env, fs,

@@ -1,5 +1,5 @@
-//! microsandbox-mcp: our own tools as it lists them. Names and parameters of the native surface are its own, so only the
-//! choice, the order and the resources differ.
+//! microsandbox-mcp: our own tools as it lists them. Names and parameters of the native surface are its own, so only
+//! the choice, the order and the resources differ.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Dialects: what the clients of other systems speak, over the same engine. Each is a thin adapter in a module of its own.
+//! Dialects: what the clients of other systems speak, over the same engine. Each is a thin adapter in its own module.
 
 mod mcp_sandbox;
 mod microsandbox;

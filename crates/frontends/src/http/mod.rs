@@ -2,7 +2,8 @@
 //! for failures.
 //!
 //! A front end brings a router with its routes. [`app`] puts them behind the same layers, so that no front end can
-//! forget one: [`request`] (id, log, failures), [`meter`], [`audit`], then [`gate`] (Host and Origin, who asks, rate, streams).
+//! forget one: [`request`] (id, log, failures), [`meter`], [`audit`], then [`gate`] (Host and Origin, who asks, rate,
+//! streams).
 
 mod audit;
 mod auth;

@@ -145,7 +145,7 @@ impl Client {
         (call, told)
     }
 
-    /// Waits until an exec session to which nothing was written tells that it has started; returns the cursor behind that.
+    /// Waits until a session to which nothing was written says that it has started; returns the cursor behind that.
     pub(crate) async fn begun(&self, session: &str) -> u64 {
         let poll = json!({ "execSessionId": session, "limit": 1, "waitMs": 60_000 });
         let polled = self.data("sandbox_exec_poll", poll).await;

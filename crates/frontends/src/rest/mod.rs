@@ -1,9 +1,9 @@
 //! REST: version 1 under `/v1`, described by an OpenAPI document that is generated from this code.
 //!
-//! One file for each noun (`sandboxes runs execs output code contexts files links packages archives images builds snapshots
-//! volumes ports events keys calls session live terminal fleet system`), wire types in `v1/`. A handler turns a request into one call of the
-//! engine. What all requests share is in `extract` and `stream`, and what all front ends on HTTP share in
-//! [`crate::http`].
+//! One file for each noun (`sandboxes runs execs output code contexts files links packages archives images builds
+//! snapshots volumes ports events keys calls session live terminal fleet system`), wire types in `v1/`. A handler turns
+//! a request into one call of the engine. What all requests share is in `extract` and `stream`, and what all front ends
+//! on HTTP share in [`crate::http`].
 
 // First, for its macro.
 #[macro_use]

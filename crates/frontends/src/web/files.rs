@@ -19,8 +19,8 @@ use sandbox::Error;
 
 use crate::http::ApiError;
 
-/// Nothing from other hosts, nothing inline, nothing that frames us. Frames are for what was made in sandboxes: the page
-/// gives them no origin and no scripts.
+/// Nothing from other hosts, nothing inline, nothing that frames us. Frames are for what was made in sandboxes: the
+/// page gives them no origin and no scripts.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; \
                       connect-src 'self'; font-src 'self'; frame-src 'self' blob:; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";

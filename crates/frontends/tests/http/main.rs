@@ -1,4 +1,4 @@
-//! HTTP on TCP: who gets through the gate, how much they get, and what the listener bears. On a real engine and real sockets.
+//! HTTP on TCP, with a real engine and real sockets: who passes the gate, how much they get, what the listener bears.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,

@@ -182,8 +182,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Answer { head, sent: String::from_utf8_lossy(&bytes).into_owned(), body }
     }
 
-    /// Sends all of a large body to a route that does not want it, looks for the answer only then, and returns it. No write
-    /// fails, and the connection ends as it should.
+    /// Sends all of a large body to a route that does not want it, looks for the answer only then, and returns it. No
+    /// write fails, and the connection ends as it should.
     pub(crate) async fn refused_upload(mut self, n_bytes: usize) -> Answer {
         let length = format!("content-length: {n_bytes}");
         self.send(&["POST /v1/images/build?wrong=1 HTTP/1.1", "host: localhost", &length]).await;

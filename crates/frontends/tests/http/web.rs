@@ -1,5 +1,5 @@
-//! The dashboard's side of the daemon: signing in, what a session may do, what it hears, and that nothing but our own page
-//! can use it.
+//! The dashboard's side of the daemon: signing in, what a session may do, what it hears, and that nothing but our own
+//! page can use it.
 
 use std::time::Duration;
 

@@ -399,8 +399,8 @@ async fn the_same_requests_reach_what_is_ones_own() {
         let tail = tail.replace("{job}", JOB).replace("{port}", "80").replace("{request}", REQUEST);
         let path = format!("/v1/sandboxes/{}{tail}", own.id);
         let status = send(&red, &method, &path, None, &form).await.status.as_u16();
-        // Nobody listens there, no port is exposed, there is no index and no job, and the command shows nothing; everything else is done, or
-        // is not possible in this state.
+        // Nobody listens there, no port is exposed, there is no index and no job, and the command shows nothing;
+        // everything else is done, or is not possible in this state.
         let is_packages = tail.contains(JOB) || (method == Method::POST && tail == "/packages");
         let is_missing = tail == "/connect"
             || tail == "/ports/80"

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::support::Api;
 
-/// With a running sandbox `box` that has a note, and a snapshot `base` of it. Absent where it could not stand still for a
-/// copy.
+/// With a running sandbox `box` that has a note, and a snapshot `base` of it. Absent where it could not stand still for
+/// a copy.
 async fn with_base() -> Option<Api> {
     let api = Api::with_box().await;
     if !api.has(Capability::Pause) {

@@ -1,5 +1,5 @@
-//! Handshakes that stop half-way, that others change on their way, and clients that fall silent. Time stands still while
-//! anything is left to do, so these stories take no time.
+//! Handshakes that stop half-way, that others change on their way, and clients that fall silent. Time stands still
+//! while anything is left to do, so these stories take no time.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ const LOGIN_WITHIN: Duration = Duration::from_secs(30);
 /// More than the server takes to end a connection.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Stands between an honest client and the server: what the server says passes, and what the client says is handed on bit
-/// by bit.
+/// Stands between an honest client and the server: what the server says passes, and what the client says is handed on
+/// bit by bit.
 struct Middle {
     from_client: ReadHalf<DuplexStream>,
     to_server: WriteHalf<DuplexStream>,

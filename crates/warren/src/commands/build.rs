@@ -32,8 +32,8 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// Build an image from a Dockerfile
 ///
 /// Every instruction that changes files runs in a sandbox. RUN can reach the package indexes of pip, npm and apt, and
-/// what --network and --allow add. Files matched by .dockerignore are not sent. Layers of earlier builds are reused if their inputs
-/// match.
+/// what --network and --allow add. Files matched by .dockerignore are not sent. Layers of earlier builds are reused if
+/// their inputs match.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren build -t team/app .

@@ -1,4 +1,4 @@
-//! `warren complete`, hidden: what a shell offers for a half-typed command line. The scripts of `warren completions` ask.
+//! `warren complete`, hidden: completes a half-typed command line for the scripts of `warren completions`.
 //!
 //! Commands and flags come from the command line itself; names and paths inside come from the daemon, if one answers.
 

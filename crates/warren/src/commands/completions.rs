@@ -6,9 +6,9 @@ use clap_complete::Shell;
 
 use crate::{cli, error::CommandResult};
 
-/// Bash splits words at colons and equals signs, so the line is split at blanks instead, and what bash regards as done is
-/// cut off the answers. Bash inserts answers as they are, and file names come from sandboxes: each is quoted, so that no
-/// name becomes a command of the shell.
+/// Bash splits words at colons and equals signs, so the line is split at blanks instead, and what bash regards as done
+/// is cut off the answers. Bash inserts answers as they are, and file names come from sandboxes: each is quoted, so
+/// that no name becomes a command of the shell.
 const BASH: &str = r#"_warren() {
     local line="${COMP_LINE:0:COMP_POINT}" words current done offered one
     read -ra words <<< "$line"

@@ -1,4 +1,4 @@
-//! The editor of `warren repl`: blocks of several lines, a history that persists, and Tab for names that the context has.
+//! The editor of `warren repl`: blocks of several lines, a history that persists, and Tab for the context's names.
 
 use std::{
     fs,

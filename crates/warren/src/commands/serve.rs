@@ -103,8 +103,8 @@ pub(crate) struct Args {
     /// What to log: error, warn, info, debug, trace, or a filter by module [env: WARREN_LOG]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
-    /// How the log is written [default: log.format of the configuration, else journald if systemd started the daemon, else
-    /// text]
+    /// How the log is written [default: log.format of the configuration, else journald if systemd started the daemon,
+    /// else text]
     #[arg(long, value_enum, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
     /// Detach from the terminal and report on stdout when ready; used by commands that start the daemon

@@ -10,8 +10,8 @@ use crate::{
 /// Create and start the sandboxes of a Sandboxfile
 ///
 /// Sandboxes are started after those that they depend on. Existing ones are started again with their files, even if the
-/// file changed meanwhile: `warren apply` replaces them. They are called PROJECT-NAME; `warren exec PROJECT-NAME SCRIPT`
-/// runs one of their scripts.
+/// file changed meanwhile: `warren apply` replaces them. They are called PROJECT-NAME;
+/// `warren exec PROJECT-NAME SCRIPT` runs one of their scripts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren up

@@ -7,8 +7,8 @@ use toml::Value;
 
 use crate::arguments;
 
-/// An agent that is done rarely says so. A day is long enough to come back, and short enough that what was forgotten does
-/// not pile up.
+/// An agent that is done rarely says so. A day is long enough to come back, and short enough that what was forgotten
+/// does not pile up.
 const AGENT_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]

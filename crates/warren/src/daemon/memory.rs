@@ -10,8 +10,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// A daemon that used less of a processor during a pause was idle.
 const IDLE: Duration = Duration::from_millis(10);
 
-/// Periodically returns freed memory to the kernel, until `stop`. Once the daemon is idle, so are the pages of its program
-/// that were mapped for its start, or for work that is over.
+/// Periodically returns freed memory to the kernel, until `stop`. Once the daemon is idle, so are the pages of its
+/// program that were mapped for its start, or for work that is over.
 pub(super) async fn give_back(stop: CancellationToken) {
     let mut used_before = used();
     loop {

@@ -1,5 +1,5 @@
-//! `--take-over`: stops the running daemon, and adopts its sandboxes. Without it, only a daemon that a command started by
-//! itself gives way.
+//! `--take-over`: stops the running daemon, and adopts its sandboxes. Without it, only a daemon that a command started
+//! by itself gives way.
 
 use std::{
     fs,

@@ -27,7 +27,8 @@ pub(crate) struct McpArgs {
     /// this machine's files; WARREN_MCP_HOST_PATH_POLICY=unrestricted gives them access to all.
     #[arg(long = "allow-host-path", value_name = "PATH[:ro|:rw]", value_parser = host_root)]
     host_paths: Vec<HostRoot>,
-    /// Maximum length of one text field of a result [default: 24576; 1048576 for dialects] [env: WARREN_MCP_MAX_OUTPUT_BYTES]
+    /// Maximum length of one text field of a result [default: 24576; 1048576 for dialects]
+    /// [env: WARREN_MCP_MAX_OUTPUT_BYTES]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     max_output_bytes: Option<u64>,
     /// Time limit for commands that do not set one [default: 2m] [env: WARREN_MCP_DEFAULT_TIMEOUT_MS]

@@ -55,8 +55,8 @@ fn a_key_is_printed_once_and_kept_nowhere() {
     assert!(made.stderr.contains("ci") && made.stderr.contains("cannot be shown again"), "{made:?}");
     assert!(!made.stderr.contains(&secret[BEFORE_RANDOM..]));
 
-    // Not in what is listed, not in the log at its most talkative, not in the database: neither while the daemon runs nor
-    // after it has folded its files.
+    // Not in what is listed, not in the log at its most talkative, not in the database: neither while the daemon runs
+    // nor after it has folded its files.
     let table = world.run(&["key", "list"]).expect(0).text();
     assert!(
         table.contains("ci")

@@ -1,8 +1,8 @@
 //! A real browser opens links to what a hostile workload made: pictures are shown, and nothing runs.
 //!
-//! The daemon asks for no key (`--dev`), so a script that ran with our pages' rights could do everything. Each page is opened
-//! a second time from a server that says what a careless one would say; there its script does run, which shows that the
-//! test would notice.
+//! The daemon asks for no key (`--dev`), so a script that ran with our pages' rights could do everything. Each page is
+//! opened a second time from a server that says what a careless one would say; there its script does run, which shows
+//! that the test would notice.
 
 use std::{
     fs,
@@ -108,7 +108,7 @@ impl Scene {
         open(&self.world.files().join("profile"), url)
     }
 
-    /// A script that marks its document, tells the other server, and makes a sandbox with the rights of whoever served it.
+    /// A script that marks its document, tells the other server, and makes a sandbox with the rights of its server.
     fn script(&self, word: &str, api: &str) -> String {
         format!(
             "document.title = 'ran'; document.documentElement.setAttribute('data-ran', 'yes');

@@ -1,4 +1,4 @@
-//! A world of its own for each test: a data directory, a daemon that is started by the first command, nothing left behind.
+//! A world for each test: a data directory, a daemon that is started by the first command, nothing left behind.
 
 use std::{
     fmt, fs,
@@ -119,8 +119,8 @@ impl World {
         for path in [self.place.path(), &self.home()] {
             std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
         }
-        // By another process: a child that another test starts meanwhile would inherit our descriptor, and a file that is
-        // open for writing cannot be run.
+        // By another process: a child that another test starts meanwhile would inherit our descriptor, and a file that
+        // is open for writing cannot be run.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_warren")).arg(self.binary()).status();
         assert!(copied.unwrap().success());
     }
@@ -170,7 +170,8 @@ impl World {
         finished
     }
 
-    /// Whether this host can hold a sandbox still while it runs. Says so where it cannot, since a test then proves less.
+    /// Whether this host can hold a sandbox still while it runs. Says so where it cannot, since a test then proves
+    /// less.
     pub(crate) fn can_pause(&self, sandbox: &str) -> bool {
         let paused = self.run(&["pause", sandbox]);
         if paused.code == Some(0) {
@@ -225,7 +226,8 @@ impl Drop for World {
     }
 }
 
-/// The world whose daemon has made the layer of image `host`: thousands of small files, which the others get by hard links.
+/// The world whose daemon has made the layer of image `host`: thousands of small files, which the others get by hard
+/// links.
 fn layer_maker() -> Arc<World> {
     static MAKER: Mutex<Weak<World>> = Mutex::new(Weak::new());
     let mut known = MAKER.lock().unwrap_or_else(PoisonError::into_inner);

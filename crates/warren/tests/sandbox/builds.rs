@@ -64,7 +64,7 @@ impl Site {
         self.daemon.command(["build", "--json"]).args(extra).arg(self.context.path()).output().unwrap()
     }
 
-    /// Runs a build that must succeed; returns the events that it told.
+    /// Runs a build that must succeed; returns its events.
     pub(crate) fn built(&self, extra: &[&str]) -> Vec<Value> {
         let output = self.build(extra);
         assert!(output.status.success(), "{}\n{}", text(&output.stderr), self.daemon.log());

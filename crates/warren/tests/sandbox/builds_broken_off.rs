@@ -52,8 +52,8 @@ fn is_empty(directory: &Path) -> bool {
 /// Of the files in the image that is built while daemons are killed.
 const SIZES: &str = "12582912\n12582912";
 
-/// Kills the daemon now, and looks at what the next one makes of it. An image that is there then is whole, where the build may
-/// have come to its end before the kill.
+/// Kills the daemon now, and looks at what the next one makes of it. An image that is there then is whole, where the
+/// build may have come to its end before the kill.
 fn crash(site: &mut Site, mut build: Build, may_end: bool) {
     site.daemon.kill();
     build.child.kill().ok();

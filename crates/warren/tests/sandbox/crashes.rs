@@ -1,4 +1,5 @@
-//! The daemon or its spawner is killed at the worst moment, again and again: nothing is damaged, doubled or left behind.
+//! The daemon or its spawner is killed at the worst moment, again and again: nothing is damaged, doubled or left
+//! behind.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -134,8 +135,8 @@ fn a_daemon_that_dies_while_it_starts_a_sandbox_never_damages_its_disk() {
     for number in 0..KILLS_WHILE_STARTING {
         daemon.command(["stop", "-t", "0s"]).args(&all).output().unwrap();
         let spawner = spawner_of(&daemon);
-        // As on a busy machine: the spawner stands still for a while, in the middle of something or with all requests in its
-        // queue, and goes on when the next daemon is there.
+        // As on a busy machine: the spawner stands still for a while, in the middle of something or with all requests
+        // in its queue, and goes on when the next daemon is there.
         if number % 2 == 0 {
             signal(spawner, Signal::STOP);
         }

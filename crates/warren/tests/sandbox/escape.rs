@@ -244,7 +244,8 @@ fn the_statement_of_isolation_is_true() {
 fn a_link_left_in_place_of_etc_leads_nowhere_at_the_next_start() {
     let daemon = Daemon::start();
     let host = tempfile::tempdir().unwrap();
-    // Without root the limit is held by measuring, and the files are in a directory; the link must lead nowhere there too.
+    // Without root the limit is held by measuring, and the files are in a directory; the link must lead nowhere there
+    // too.
     daemon.create("cell", &["--disk", "64m"]);
     daemon.sh_ok("cell", &format!("rm -rf /etc && ln -s {} /etc", host.path().display()));
     daemon.ok(["stop", "cell"]);
@@ -380,8 +381,8 @@ fn the_hosts_passwords_for_registries_are_not_shown_with_its_usr() {
     }
 }
 
-/// `proc` is a link that leads to one directory before `/sys` is mounted and to another one after, where the name of a setting of
-/// the kernel is a link to a file of the host.
+/// `proc` is a link that leads to one directory before `/sys` is mounted and to another one after, where the name of a
+/// setting of the kernel is a link to a file of the host.
 #[test]
 fn a_snapshot_with_a_link_for_proc_writes_to_no_file_of_the_host() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -452,8 +453,8 @@ fn our_own_program_cannot_be_changed_through_a_process_that_runs_it() {
     }
 }
 
-/// An update replaces the program while its daemon runs. The next spawner is the program of before, which is in no directory
-/// any more, so that no mount can show it.
+/// An update replaces the program while its daemon runs. The next spawner is the program of before, which is in no
+/// directory any more, so that no mount can show it.
 #[test]
 fn a_program_that_was_replaced_runs_from_a_sealed_copy() {
     for daemon in [Some(Daemon::of_own_binary()), Daemon::of_ordinary_user()].into_iter().flatten() {
@@ -472,8 +473,8 @@ fn a_program_that_was_replaced_runs_from_a_sealed_copy() {
             assert_eq!(shown.unwrap().to_str(), Some("/memfd:warren (deleted)"));
         }
         let changed = change_own_program(&daemon);
-        // A sandbox of an ordinary user is that user, who owns the copy and may change its mode or times. It is nobody's file,
-        // and what is in it is sealed.
+        // A sandbox of an ordinary user is that user, who owns the copy and may change its mode or times. It is
+        // nobody's file, and what is in it is sealed.
         let of_content = ["link", "truncate", "write", "append"].map(|name| format!("CHANGED {name}"));
         assert!(!changed.lines().any(|line| of_content.iter().any(|name| name == line)), "{changed}");
         assert!(changed.ends_with("tried\n"), "{changed}");
@@ -483,7 +484,8 @@ fn a_program_that_was_replaced_runs_from_a_sealed_copy() {
     }
 }
 
-/// Tries to change our program from inside; tells what could be changed of what runs there. The program itself never is.
+/// Tries to change our program from inside; tells what could be changed of what runs there. The program itself never
+/// is.
 fn change_own_program(daemon: &Daemon) -> String {
     use std::os::unix::fs::MetadataExt as _;
     // Also when it is in no directory any more.
@@ -496,8 +498,8 @@ fn change_own_program(daemon: &Daemon) -> String {
     let before = facts();
     daemon.create("v", &[]);
     daemon.sh_ok("v", "ln -s /proc/self/exe /root/evil");
-    // The guest's child is our program until it becomes another; so this becomes our program once more. It reads its stdin,
-    // which stays open, before it does anything else.
+    // The guest's child is our program until it becomes another; so this becomes our program once more. It reads its
+    // stdin, which stays open, before it does anything else.
     let mut evil = daemon.command(["exec", "-i", "v", "/root/evil", "code", "python", "-"]);
     let mut evil = evil
         .stdin(std::process::Stdio::piped())

@@ -1,5 +1,5 @@
-//! A daemon that is killed, and a disk that is full, in the middle of work on images: nothing half-made is ever visible, nothing
-//! is lost, and space comes back.
+//! A daemon that is killed, and a disk that is full, in the middle of work on images: nothing half-made is ever
+//! visible, nothing is lost, and space comes back.
 
 use std::{
     fs,
@@ -77,8 +77,8 @@ fn has(daemon: &Daemon, beginning: &str) -> bool {
     stored(&daemon.home()).iter().any(|name| name.starts_with(beginning))
 }
 
-/// Ends the daemon here, and begins the next one, which has taken everything half-made away when this returns. Where the work
-/// may have been quicker than the kill, an image that is there is whole, and is removed.
+/// Ends the daemon here, and begins the next one, which has taken everything half-made away when this returns. Where
+/// the work may have been quicker than the kill, an image that is there is whole, and is removed.
 fn crash(daemon: &mut Daemon, mut client: Child, before: &[String], may_end: bool) {
     daemon.kill();
     let status = client.wait().unwrap();

@@ -34,7 +34,8 @@ fn has_half_made(daemon: &Daemon) -> bool {
     on_disk(daemon).iter().any(|directory| is_half_made(directory))
 }
 
-/// A sandbox `big` with enough files for a copy to take a while, and a program that counts, unless it had to be stopped.
+/// A sandbox `big` with enough files for a copy to take a while, and a program that counts, unless it had to be
+/// stopped.
 fn big(daemon: &Daemon, mebibytes: u32) -> bool {
     daemon.create("big", &[]);
     daemon.sh_ok("big", &format!("dd if=/dev/zero of=/root/zeros bs=1M count={mebibytes} 2>/dev/null"));

@@ -14,8 +14,8 @@ use crate::{
     oci::{Layer, Registry, TestImage},
 };
 
-/// Whether this host can hold a sandbox still while it runs. Without, those that run are refused by name, and told what to
-/// do instead.
+/// Whether this host can hold a sandbox still while it runs. Without, those that run are refused by name, and told what
+/// to do instead.
 fn can_pause(daemon: &Daemon, name: &str) -> bool {
     let can = daemon.output(["pause", name]).status.success();
     if can {

@@ -1,7 +1,7 @@
 //! `upload_file_to_sandbox`: a file that the caller sends along, or one of the server's that it may read.
 //!
-//! Theirs reads any file of the server for anyone. Here the operator says which may be read, which is none at first, and
-//! the file can come with the call.
+//! Theirs reads any file of the server for anyone. Here the operator says which may be read, which is none at first,
+//! and the file can come with the call.
 
 use engine::{ByteStream, PatchSource, SandboxRef, WriteOptions};
 use futures_util::{StreamExt, stream};

@@ -1,8 +1,8 @@
-//! OpenSandbox: the tools of its MCP server, and the three APIs that its SDKs use: its server's (`lifecycle`), that of its
-//! daemon inside each sandbox (`execd`) and that of its network sidecar (`egress`).
+//! OpenSandbox: the tools of its MCP server, and the three APIs that its SDKs use: its server's (`lifecycle`), that of
+//! its daemon inside each sandbox (`execd`) and that of its network sidecar (`egress`).
 //!
-//! `tools`, `lifecycle` and `execd` only read what they are asked and word the answers. What they do is beneath them, once:
-//! `create`, `view`, `endpoint`, `commands`, `files`, `metrics`.
+//! `tools`, `lifecycle` and `execd` only read what they are asked and word the answers. What they do is beneath them,
+//! once: `create`, `view`, `endpoint`, `commands`, `files`, `metrics`.
 //!
 //! Nothing listens inside for them: `execd` and `egress` answer from here, over the engine, at the addresses that
 //! `lifecycle` gives to clients. Names, fields and codes are OpenSandbox's; `docs/dialects.md` says where we differ.

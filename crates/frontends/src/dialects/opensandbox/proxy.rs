@@ -1,4 +1,4 @@
-//! Ports inside, below `/sandboxes/{id}/proxy/{port}`. The two that `execd` and `egress` have elsewhere never lead inside.
+//! Ports inside, below `/sandboxes/{id}/proxy/{port}`. Those of `execd` and `egress` elsewhere never lead inside.
 
 use axum::{
     Router,

@@ -1,7 +1,7 @@
 //! Directories that a client names as its roots become host paths that it may use, once the person at it agrees.
 //!
-//! Only for clients on stdio: they run on this machine, and `warren mcp` could allow the same on its command line. What was
-//! agreed to holds until the connection ends.
+//! Only for clients on stdio: they run on this machine, and `warren mcp` could allow the same on its command line. What
+//! was agreed to holds until the connection ends.
 
 #![expect(deprecated, reason = "a later revision of the protocol has no roots; the clients of all others do")]
 
@@ -35,8 +35,8 @@ pub(super) fn can_be_asked(client: &Client, context: &RequestContext<RoleServer>
     has && client.way == Way::Connection
 }
 
-/// Asks for the host path that a call was refused, if it lies beneath a root of the client. Returns whether it may be used
-/// now.
+/// Asks for the host path that a call was refused, if it lies beneath a root of the client. Returns whether it may be
+/// used now.
 pub(super) async fn ask(client: &Client, reply: &Reply, context: &RequestContext<RoleServer>) -> bool {
     let Some(path) = denied_path(reply) else { return false };
     let Ok(Ok(listed)) = timeout(CLIENT_PATIENCE, context.peer.list_roots()).await else { return false };

@@ -108,9 +108,9 @@ impl Profile for Served {
 }
 
 /// `/mcp`, `/sse`, `/messages` and, on the Unix socket, `/mcp/stdio`, each for the plain surface and, with `/<name>`
-/// behind it, for every dialect. Requests must come with their `Peer` and `Principal` as extensions: `http::app` sees to
-/// that. `stop` ends open streams, so that a daemon can leave; `activity` counts clients on stdio, whose requests are
-/// over when they begin.
+/// behind it, for every dialect. Requests must come with their `Peer` and `Principal` as extensions: `http::app` sees
+/// to that. `stop` ends open streams, so that a daemon can leave; `activity` counts clients on stdio, whose requests
+/// are over when they begin.
 pub fn router(
     mcp: &Mcp,
     plain: Dialect,

@@ -11,8 +11,8 @@ pub(super) async fn during(call: &Call, exec: &ExecView) -> NetworkDenials {
     crate::denials::during(call.engine(), &call.who, exec).await
 }
 
-/// One sentence for each target, with the next step on this surface. `sandbox`: what the caller calls it; `None` where it
-/// is removed with its command.
+/// One sentence for each target, with the next step on this surface. `sandbox`: what the caller calls it; `None` where
+/// it is removed with its command.
 pub(super) fn warnings(network: &NetworkDenials, sandbox: Option<&str>, surface: &Surface) -> Vec<String> {
     let mut told: Vec<_> = network.denied.iter().map(|denial| warning(denial, sandbox, surface)).collect();
     if network.n_more > 0 {

@@ -1,5 +1,5 @@
-//! The daemon's log: events with fields. As text or lines of JSON on stderr, which a command that starts a daemon redirects
-//! to a file; or in systemd's journal.
+//! The daemon's log: events with fields. As text or lines of JSON on stderr, which a command that starts a daemon
+//! redirects to a file; or in systemd's journal.
 
 mod json;
 

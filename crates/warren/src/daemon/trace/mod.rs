@@ -1,5 +1,5 @@
-//! Traces: spans of our own code, sent to an OpenTelemetry collector as OTLP over HTTP. Configured by the standard `OTEL_*`
-//! variables; without an endpoint nothing is collected, and a span costs one comparison.
+//! Traces: spans of our own code, sent to an OpenTelemetry collector as OTLP over HTTP. Configured by the standard
+//! `OTEL_*` variables; without an endpoint nothing is collected, and a span costs one comparison.
 
 mod context;
 mod export;

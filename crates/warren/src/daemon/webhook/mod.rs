@@ -1,8 +1,8 @@
 //! Sends events to an address of the operator's, signed, in order, at least once.
 //!
-//! The store of events is the queue: a reader of it sends batch after batch, and keeps the number of the next event in the
-//! data directory. While the receiver does not take a batch, it is sent again with growing pauses, and nothing piles up in
-//! memory. If the store drops events meanwhile, the next batch begins by saying how many.
+//! The store of events is the queue: a reader of it sends batch after batch, and keeps the number of the next event in
+//! the data directory. While the receiver does not take a batch, it is sent again with growing pauses, and nothing
+//! piles up in memory. If the store drops events meanwhile, the next batch begins by saying how many.
 
 mod cursor;
 mod sign;

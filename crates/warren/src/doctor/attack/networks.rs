@@ -8,8 +8,8 @@ use super::{
 };
 use crate::error::{CommandError, CommandResult};
 
-/// Runs one probe in a sandbox of its own. Its network leads to one address only, which is nobody's: what a probe tries to
-/// reach is refused here and never leaves the machine.
+/// Runs one probe in a sandbox of its own. Its network leads to one address only, which is nobody's: what a probe tries
+/// to reach is refused here and never leaves the machine.
 pub(super) async fn seen(stage: &Stage, name: &str) -> CommandResult<Seen> {
     let network = json!({ "preset": "none", "allow": ["192.0.2.55:9"] });
     let made = stage.create(json!({ "name": name, "namespace": OURS, "network": network })).await;

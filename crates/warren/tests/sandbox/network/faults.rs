@@ -57,8 +57,8 @@ while True:
         time.sleep(0.05)
 ";
 
-/// Keeps a connection open; when it ends, says how many tries it takes until another one works. A try takes a tenth of a
-/// second at most, and so does the pause after one that failed.
+/// Keeps a connection open; when it ends, says how many tries it takes until another one works. A try takes a tenth of
+/// a second at most, and so does the pause after one that failed.
 const COME_BACK: &str = "
 import socket, time
 def talk():
@@ -76,7 +76,8 @@ try: kept.recv(1)
 except OSError: pass
 print(tries()[0])
 ";
-/// Five tries make a second, and a busy machine may take that long several times over: far fewer than the 25 of five seconds.
+/// Five tries make a second, and a busy machine may take that long several times over: far fewer than the 25 of five
+/// seconds.
 const MAX_TRIES: u32 = 25;
 
 #[test]

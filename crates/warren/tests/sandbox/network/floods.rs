@@ -19,8 +19,8 @@ const MAX_IDLE_DESCRIPTORS: usize = 100;
 /// Far above what the edge needs, far below what a flood would take without limits.
 const MAX_EDGE_MIB: u64 = 96;
 
-/// Opens 2,000 connections at once and reads nothing of what the server sends; then denials and questions, as fast as can
-/// be; says each when it begins, and goes on for ever.
+/// Opens 2,000 connections at once and reads nothing of what the server sends; then denials and questions, as fast as
+/// can be; says each when it begins, and goes on for ever.
 const FLOOD: &str = r"
 import itertools, socket
 kept = []
@@ -56,8 +56,8 @@ for _ in range(100):
     times.append(time.perf_counter() - begin)
 print(int(sorted(times)[90] * 1e6))
 ";
-/// A request of the neighbour may take so many times as long in the flood: two processors are shared by more then. One that
-/// waits for the flood to end would take thousands of times as long.
+/// A request of the neighbour may take so many times as long in the flood: two processors are shared by more then. One
+/// that waits for the flood to end would take thousands of times as long.
 const SLOWER: u64 = 40;
 /// The least that a request takes for this comparison: less is luck.
 const MIN_MICROS: u64 = 2_000;

@@ -1,5 +1,5 @@
-//! Servers that others wrote, in the world: nginx with TLS, package indexes and a git server behind it, sshd, PostgreSQL, a
-//! registry of images. They end with the world.
+//! Servers that others wrote, in the world: nginx with TLS, package indexes and a git server behind it, sshd,
+//! PostgreSQL, a registry of images. They end with the world.
 
 use std::{
     env, fs,

@@ -1,5 +1,6 @@
-//! A world without a way out: each test runs in a network namespace of its own, where every address of the internet that
-//! the tests name is this machine's. In it run a real daemon, servers on public and private addresses, and a DNS server.
+//! A world without a way out: each test runs in a network namespace of its own, where every address of the internet
+//! that the tests name is this machine's. In it run a real daemon, servers on public and private addresses, and a DNS
+//! server.
 
 use std::{
     env,
@@ -30,7 +31,8 @@ echo 'nameserver 10.9.9.9' > "$WARREN_TEST_WORLD/resolv.conf"
 mount --bind "$WARREN_TEST_WORLD/resolv.conf" /etc/resolv.conf
 "#;
 const AS_ROOT: &str = r#"exec "$@""#;
-/// An ordinary user made the namespaces and is root in them; in one more they are ordinary again, with one id that has a name.
+/// An ordinary user made the namespaces and is root in them; in one more they are ordinary again, with one id that has
+/// a name.
 const AS_ORDINARY: &str = r#"
 mount --bind /dev/null /etc/subuid
 mount --bind /dev/null /etc/subgid

@@ -1,5 +1,5 @@
-//! Shells that keep their state between commands. Each is a Bash context of the sandbox, and its name tells it from those
-//! for code.
+//! Shells that keep their state between commands. Each is a Bash context of the sandbox, and its name tells it from
+//! those for code.
 
 use std::{
     hash::{BuildHasher as _, RandomState},

@@ -1,5 +1,5 @@
-//! Calls every route and every tool, ours and those of every dialect, with the key of another namespace, with a read-only
-//! key and without a key.
+//! Calls every route and every tool, ours and those of every dialect, with the key of another namespace, with a
+//! read-only key and without a key.
 
 mod dialects;
 
@@ -65,7 +65,8 @@ impl Belongings {
         for name in [context, session] {
             let contexts = Target::new(&["sandboxes", &stage.sandbox, "contexts"]);
             let spec = json!({ "name": name, "language": "bash" });
-            // Without bash there are none; then requests about them are not refused for lack of permission, which is told.
+            // Without bash there are none; then requests about them are not refused for lack of permission, which is
+            // told.
             stage.operator.post_json::<Value>(contexts, &spec).await.ok();
         }
         let volume = json!({ "name": "attack-matrix", "namespace": OURS });
