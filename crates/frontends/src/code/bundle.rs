@@ -9,7 +9,7 @@ const MAX_MIME_BYTES: usize = 127;
 pub(super) const MAX_FORMS: usize = 16;
 /// Pictures that every client shows, the better ones first.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-/// Which form stands for the thing where one must: what shows most.
+/// The forms that stand for a thing where only one can, the one that shows most first.
 const BEST_FIRST: [&str; 5] =
     ["application/pdf", "text/html", "text/markdown", "text/latex", "application/json"];
 

@@ -1,4 +1,4 @@
-//! Which language is meant, and what a sandbox has where it is not there.
+//! The language of a piece of code, and the errors for one that the sandbox does not have.
 
 use engine::{Engine, Principal, SandboxRef};
 use sandbox::{ContextName, Error, ErrorKind, Language, NotStarted, RequestId, Result, Thing};

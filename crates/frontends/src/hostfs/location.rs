@@ -1,4 +1,4 @@
-//! Which directory a host path lies beneath, and whether it may be touched.
+//! The root beneath which a host path lies, and whether the path may be touched.
 
 use std::{
     os::fd::{AsFd, AsRawFd as _, OwnedFd},

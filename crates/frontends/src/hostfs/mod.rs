@@ -29,7 +29,7 @@ const RULES: Rules = Rules {
     limits: Limits { entries: 100_000, bytes: 16 * 1024 * 1024 * 1024, depth: 128 },
 };
 
-/// Who asks for files of the host, and which they may touch.
+/// A caller who asks for files of the host, and the policy for those it may touch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostCaller<'a> {
     pub(crate) who: &'a Principal,

@@ -1,4 +1,4 @@
-//! Which paths of the host a caller may touch.
+//! The paths of the host that a caller may touch.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,14 +6,14 @@ use engine::{Principal, Scope};
 use sandbox::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Which paths of the host a caller may touch: none, unless someone who may say so did.
+/// The paths of the host that a caller may touch: none, unless someone who may say so did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HostPolicy {
     pub roots: Vec<HostRoot>,
     /// No check at all.
     pub unrestricted: bool,
-    /// Where the client stands: relative host paths begin here. Absent: they are refused.
+    /// The client's working directory: relative host paths begin here. Absent: they are refused.
     pub working_directory: Option<PathBuf>,
 }
 

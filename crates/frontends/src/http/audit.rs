@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use super::error::Failure;
 use crate::links;
 
-/// Where MCP is spoken: tools write down their own calls. What is elsewhere is REST, our own or a dialect's.
+/// The paths where MCP is spoken: tools write down their own calls. Any other path is REST, our own or a dialect's.
 const MCP_PATHS: [&str; 3] = ["/mcp", "/sse", "/messages"];
 
 /// The front end that a path belongs to.

@@ -1,4 +1,4 @@
-//! Who asks. Front ends find that out; what the asker may do is the engine's business.
+//! Authentication: who asks. Front ends find that out; what the asker may do is the engine's business.
 
 use std::{fmt, future::pending, net::SocketAddr};
 

@@ -14,7 +14,7 @@ use super::{
     theirs::OPENSANDBOX,
 };
 
-/// Where microsandbox has its routes.
+/// The prefix of microsandbox's routes.
 const MICROSANDBOX: &str = "/api/v1/";
 
 /// The form of failures on one request.

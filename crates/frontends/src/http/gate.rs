@@ -48,7 +48,7 @@ const OPEN_PATHS: &[&str] = &[
 
 /// Files of the dashboard's page, which a browser loads before anyone signed in.
 const OPEN_BELOW: &str = "/assets/";
-/// Where one signs in, and asks whether one is.
+/// The path for signing in, and for asking whether one is signed in.
 const SESSION_PATH: &str = "/v1/session";
 
 /// An answer's extension: who has just signed in.
@@ -102,7 +102,7 @@ impl Gate {
         self.proxy.as_ref()
     }
 
-    /// Who asks for a port by its own host name.
+    /// Returns the asker of a request for a port by its own host name.
     pub(super) async fn visitor(&self, request: &Parts) -> sandbox::Result<Principal> {
         self.port_auth.authenticate(request).await
     }
@@ -156,7 +156,7 @@ impl Gate {
         self.network.as_ref().map(|network| &network.hosts)
     }
 
-    /// Who asks; nobody only where nobody needs to be.
+    /// Returns the asker; `None` only where nobody needs to be known.
     async fn who(&self, request: &Parts) -> Result<Option<Principal>, Refusal> {
         let Some(network) = &self.network else { return Ok(Some(self.auth.authenticate(request).await?)) };
         let error = match self.auth.authenticate(request).await {
@@ -311,7 +311,7 @@ pub(super) async fn pass(
     lease.count(&method, response)
 }
 
-/// Where the asker finds us, for links.
+/// Returns the address at which the asker finds us, for links.
 fn base_of(hosts: &Hosts, request: &Parts) -> Option<BaseUrl> {
     // It was looked at and is one of our own.
     let host = request.headers.get(HOST)?.to_str().ok()?;

@@ -100,7 +100,7 @@ impl Host {
     }
 }
 
-/// Where a page is from: scheme, host and port.
+/// The origin of a page: scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     is_https: bool,
@@ -140,7 +140,7 @@ impl FromStr for Origin {
     }
 }
 
-/// Which hosts and origins a listener takes.
+/// The hosts and origins that a listener takes.
 #[derive(Debug, Clone, Default)]
 pub struct Hosts {
     pub allowed_hosts: Vec<Authority>,

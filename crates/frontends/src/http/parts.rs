@@ -11,7 +11,7 @@ use sandbox::{Error, ErrorKind};
 
 use super::ApiError;
 
-/// Who asks, as authentication found.
+/// Returns the asker, as authentication found.
 pub(crate) fn caller(parts: &Parts) -> Result<Principal, ApiError> {
     parts
         .extensions

@@ -25,7 +25,7 @@ use crate::{
     ports::{PortHost, TOKEN_COOKIES, TOKEN_HEADER, TOKEN_PARAMETER, failure_page, shows_key, wants_page},
 };
 
-/// Who visits a port.
+/// A visitor of a port.
 struct Visitor {
     who: Principal,
     sandbox: SandboxRef,

@@ -35,7 +35,7 @@ pub(super) struct SessionAuth {
 }
 
 impl SessionAuth {
-    /// Whoever the shown session belongs to; none if none is shown, or it has ended.
+    /// Returns the principal of the shown session; none if none is shown, or it has ended.
     fn session(&self, request: &Parts) -> Result<Option<Principal>> {
         let Some(proof) = proof_of(&request.headers).filter(|_| !shows_key(request)) else { return Ok(None) };
         let tokens = cookies_of(&request.headers);

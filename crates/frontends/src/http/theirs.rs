@@ -10,7 +10,7 @@ use axum::{
     },
 };
 
-/// Where OpenSandbox's routes live.
+/// The prefix of OpenSandbox's routes.
 pub(crate) const OPENSANDBOX: &str = "/opensandbox/v1";
 /// The same without the version, which its server does without too.
 const BARE: &str = "/opensandbox";

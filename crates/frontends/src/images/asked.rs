@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Password {
     }
 }
 
-/// Who asks, for which build, and how.
+/// The platform, the credentials and the options with which a registry is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Registry {
     pub(crate) platform: Option<String>,

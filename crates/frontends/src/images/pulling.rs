@@ -50,7 +50,7 @@ pub(crate) struct Sum {
     pub(crate) n_done: usize,
     pub(crate) bytes: u64,
     pub(crate) total: u64,
-    /// Of layers that are all there, as they were downloaded.
+    /// The bytes of layers that are all there, as they were downloaded.
     pub(crate) done_bytes: u64,
 }
 

@@ -84,7 +84,7 @@ struct Opened {
     version: Version,
     /// Its first bytes, or all of them.
     head: Bytes,
-    /// Where the others are.
+    /// The file that holds the other bytes.
     path: Option<String>,
 }
 

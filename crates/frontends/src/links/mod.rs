@@ -30,7 +30,7 @@ pub(crate) use self::{
     uri::{file_uri, output_uri, sandbox_uri},
 };
 
-/// Where links live.
+/// The prefix of links.
 pub(crate) const PATH: &str = "/v1/links/";
 /// How long a link holds when nobody says otherwise: long enough to be read, short enough for a log to forget.
 pub const DEFAULT_LINK_TTL: Duration = Duration::from_secs(60 * 60);
@@ -39,9 +39,9 @@ pub const DEFAULT_LINK_TTL: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug, Clone)]
 pub struct LinkSettings {
     pub ttl: Duration,
-    /// Where clients reach the daemon, when that is not where they happen to ask.
+    /// The address at which clients reach the daemon, when that is not where they happen to ask.
     pub public: Option<BaseUrl>,
-    /// Where the daemon listens on TCP, for those who ask by other ways.
+    /// The daemon's address on TCP, for those who ask by other ways.
     pub listener: Option<BaseUrl>,
     /// Below which servers inside have their host names, beside `localhost`.
     pub port_domain: Option<PortDomain>,
@@ -58,7 +58,7 @@ impl Default for LinkSettings {
 pub struct BaseUrl(String);
 
 impl BaseUrl {
-    /// Of a request whose host was found to be one of ours.
+    /// Returns the base of a request whose host was found to be one of ours.
     pub(crate) fn of_host(is_tls: bool, host: &str) -> Self {
         Self(format!("{}://{host}", if is_tls { "https" } else { "http" }))
     }
@@ -144,7 +144,7 @@ impl SandboxLinks {
 }
 
 impl AskersLinks {
-    /// Where the asker reaches the daemon, without the scheme.
+    /// Returns the host at which the asker reaches the daemon, without the scheme.
     pub(crate) fn host(&self) -> Result<&str> {
         let base = self.base()?;
         Ok(base.split_once("://").map_or(base, |(_, host)| host))

@@ -21,7 +21,7 @@ const LIKENESS: f64 = 0.55;
 /// Up to here every whole number has a float of its own.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Which names of arguments are taken.
+/// The names of arguments that are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     /// Those of the tool.

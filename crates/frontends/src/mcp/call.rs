@@ -26,9 +26,9 @@ pub(crate) struct Call {
     pub(crate) surface: Arc<Surface>,
     pub(crate) who: Principal,
     pub(crate) settings: Arc<Settings>,
-    /// Where names are looked up and sandboxes are made, for callers who may see every namespace.
+    /// The namespace in which names are looked up and sandboxes are made, for callers who may see every namespace.
     pub(crate) namespace: Option<Namespace>,
-    /// Where the caller reaches us by HTTP.
+    /// The address at which the caller reaches us by HTTP.
     pub(crate) base: Option<BaseUrl>,
     pub(crate) session: Arc<Session>,
     /// The caller does not want the answer any more: end what was begun.
@@ -59,8 +59,8 @@ impl Call {
         self.mcp.engine()
     }
 
-    /// Who ends what this call began. A key that was revoked can do nothing any more, but what it left running must
-    /// end.
+    /// Returns the principal that ends what this call began. A key that was revoked can do nothing any more, but what
+    /// it left running must end.
     pub(crate) fn ender(&self) -> Principal {
         Principal { key: None, session: None, ..self.who.clone() }
     }

@@ -7,7 +7,7 @@ use sandbox::Defaults;
 
 use super::{Settings, surface::Surface};
 
-/// Of the native surface. Words in braces are filled in by [`filled`].
+/// The instructions of the native surface. Words in braces are filled in by [`filled`].
 pub(super) const NATIVE: &str = "Warren runs sandboxes. sandbox_create makes one; then use sandbox_shell, sandbox_run_code \
     (variables persist between calls) and the sandbox_fs_* tools with its name. sandbox_run makes one for a single command; \
     sandbox_run_code makes one if it has to; sandbox_remove removes it.\n\

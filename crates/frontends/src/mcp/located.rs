@@ -138,7 +138,7 @@ fn visit_members<'de, V: Visitor<'de>>(
 
 struct Items<'de> {
     items: slice::Iter<'de, Value>,
-    /// Of the next one.
+    /// The index of the next item.
     index: usize,
 }
 

@@ -44,8 +44,7 @@ pub(crate) struct Reply {
     pub(crate) error_code: Option<String>,
 }
 
-/// Which tools there are, by which names and in which order, how their answers look, and what a client is told beside
-/// them.
+/// The tools, their names and their order, the look of their answers, and what a client is told beside them.
 #[derive(Debug)]
 pub(crate) struct Surface {
     pub(crate) manner: Manner,
@@ -194,7 +193,7 @@ impl Surface {
         self.form.failure(tool, failure)
     }
 
-    /// Which names of arguments are taken here. Clients of other systems know the names of theirs.
+    /// Returns the names of arguments that are taken here. Clients of other systems know the names of theirs.
     pub(crate) fn names(&self) -> Names {
         if self.is_native { Names::Aliases } else { Names::Own }
     }

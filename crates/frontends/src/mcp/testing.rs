@@ -67,14 +67,14 @@ impl Client {
         Self::at(self.home, self.backend, Settings::clone(&self.call.settings)).await
     }
 
-    /// Of a daemon that reaches package indexes.
+    /// Returns a client of a daemon that reaches package indexes.
     pub(crate) async fn with_packages(gateway: Arc<dyn PackageGateway>) -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = EngineConfig { packages: Some(gateway), ..EngineConfig::new(home.path()) };
         Self::configured(home, config, TestBackend::new(), Settings::default()).await
     }
 
-    /// Of a daemon that keeps images.
+    /// Returns a client of a daemon that keeps images.
     pub(crate) async fn with_images(settings: Settings) -> Self {
         let home = tempfile::tempdir().unwrap();
         let images = Some(images::Options::default());

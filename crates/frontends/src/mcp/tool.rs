@@ -48,8 +48,8 @@ impl Schemas {
         Self { checked: Arc::new(schema::checked(marked)), full: Arc::new(full), brief: Arc::new(brief) }
     }
 
-    /// Of answers: the short form says only that there is an object with these members. Whoever shows a list to a model
-    /// does so for the input; an answer explains itself.
+    /// Returns the schemas of answers: the short form says only that there is an object with these members. Whoever
+    /// shows a list to a model does so for the input; an answer explains itself.
     pub(super) fn of_answers(marked: JsonObject) -> Self {
         let mut brief = marked.clone();
         brief.retain(|key, _| key == "type" || key == "required");

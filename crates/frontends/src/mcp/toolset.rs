@@ -104,7 +104,7 @@ impl FromStr for Toolset {
     }
 }
 
-/// Which toolsets are shown.
+/// The toolsets that are shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Toolsets {

@@ -21,7 +21,7 @@ pub(crate) struct ExposeOptions {
     pub(crate) ttl: Option<Duration>,
 }
 
-/// Where a port is reached.
+/// The address of a port.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub(crate) port: u16,

@@ -1,4 +1,4 @@
-//! Which headers pass between a caller and a server inside, and in which form.
+//! The headers that pass between a caller and a server inside, and their form.
 //!
 //! Three sorts do not pass: those about one connection (RFC 9110, 7.6.1), our own credentials, and, where the answer is
 //! shown in our own origin, those that would let the server inside act there.
@@ -268,7 +268,7 @@ fn hold_cookies_to_their_host(headers: &mut HeaderMap) {
     }
 }
 
-/// Where an address of the server inside is found outside, if that is somewhere else.
+/// Returns the address outside for an address of the server inside, if that is somewhere else.
 fn below_prefix(value: &HeaderValue, way: &Way<'_>) -> Option<HeaderValue> {
     let text = value.to_str().ok()?;
     let own = format!("http://localhost:{}", way.port);

@@ -30,7 +30,7 @@ pub(crate) struct ListeningPort {
     inode: u64,
 }
 
-/// Whose files are read.
+/// The sandbox whose files are read.
 struct Inside<'a> {
     engine: &'a Engine,
     who: &'a Principal,
@@ -100,7 +100,7 @@ impl Inside<'_> {
         }
     }
 
-    /// Whose descriptors lead to the sockets. What cannot be seen stays unknown.
+    /// Finds the processes whose descriptors lead to the sockets. What cannot be seen stays unknown.
     async fn find_processes(&self, ports: &mut [ListeningPort]) {
         let mut wanted: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, port) in ports.iter().enumerate().filter(|(_, port)| port.inode != 0) {

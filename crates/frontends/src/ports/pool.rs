@@ -19,7 +19,7 @@ const KEPT_FOR: Duration = Duration::from_secs(1);
 /// Connections that wait at the same time, all together.
 const MAX_KEPT: usize = 256;
 
-/// Whose connection it is, and where it leads.
+/// The owner and the target of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Route {
     key: Option<KeyId>,

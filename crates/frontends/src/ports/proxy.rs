@@ -210,7 +210,7 @@ fn below_our_origin() -> Error {
         .with_hint("Open the port by its own address, which POST /v1/sandboxes/{sandbox}/ports returns.")
 }
 
-/// Where a request goes, and for whom.
+/// The target of a request, and its asker.
 struct ServerInside<'a> {
     who: &'a Principal,
     sandbox: &'a SandboxRef,

@@ -256,7 +256,8 @@ async fn output(
     served(form, number, &rest.serving.by_key)
 }
 
-/// Whatever it says it is, it was written by the workload, and runs nowhere.
+/// Returns the answer with one form of an output. Whatever it says it is, it was written by the workload, and runs
+/// nowhere.
 fn served(form: Form, number: u32, budget: &Budget) -> Result<Response, Refusal> {
     let is_shown = SHOWN.contains(&form.mime_type.as_str());
     let place = if is_shown { "inline" } else { "attachment" };

@@ -45,7 +45,7 @@ async fn events(
     Ok(stream::answer(Format::of(&headers), id, &rest.stop, items))
 }
 
-/// Which events a caller wants. All given conditions must hold.
+/// The events that a caller wants. All given conditions must hold.
 struct EventFilter {
     query: v1::EventsQuery,
     kinds: Option<Vec<EventKind>>,

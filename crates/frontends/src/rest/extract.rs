@@ -111,7 +111,7 @@ impl Named for SnapshotRef {
     }
 }
 
-/// Who asks, about what, with which query.
+/// The asker of a request, what it is about, and its query.
 pub(super) struct Ask<Q = v1::NamespaceQuery, W = SandboxRef> {
     pub(super) who: Principal,
     pub(super) which: W,
@@ -315,7 +315,7 @@ impl<S: Send + Sync, Q: DeserializeOwned> FromRequestParts<S> for Params<Q> {
     }
 }
 
-/// Who asks.
+/// The asker of a request.
 pub(super) struct Caller(pub(super) Principal);
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {

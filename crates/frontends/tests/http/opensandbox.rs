@@ -57,7 +57,7 @@ pub(crate) async fn create(client: &Client<'_>) -> String {
     made["id"].as_str().unwrap().to_owned()
 }
 
-/// Where execd is, for whoever was given its address: a path, and the client that has the token.
+/// Returns the path of execd for whoever was given its address, and the client that has the token.
 async fn inside<'a>(client: &Client<'a>, id: &str, port: u16) -> (String, Client<'a>) {
     let given =
         client.send(&format!("GET /v1/sandboxes/{id}/endpoints/{port}"), None).await.expect(200).json();
@@ -137,7 +137,7 @@ async fn a_token_opens_its_own_sandbox_and_nothing_else() {
     server.end().await;
 }
 
-/// Whoever has no key is not let in; who tries often is told to wait.
+/// Asserts that a caller without a key is not let in, and that one who tries often is told to wait.
 async fn shut(nobody: &Client<'_>, line: &str) {
     let answer = nobody.send(line, None).await;
     let told = (answer.status(), answer.json()["code"].clone());

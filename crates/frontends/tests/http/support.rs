@@ -196,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         answer
     }
 
-    /// Whatever still comes until the other end closes.
+    /// Returns whatever still comes until the other end closes.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut bytes)).await.expect("an end in time").ok();

@@ -19,7 +19,7 @@ const SHELL: &str = "stty -echo; echo begun; while read line; do eval \"$line\";
 
 struct Tab {
     socket: WebSocketStream<TcpStream>,
-    /// Of the last output.
+    /// The number of the last output.
     number: u64,
     output: String,
 }

@@ -1,4 +1,4 @@
-//! Who asks on the Unix socket.
+//! Authentication on the Unix socket.
 
 use axum::http::Request;
 use engine::Principal;

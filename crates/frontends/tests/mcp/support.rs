@@ -59,7 +59,7 @@ impl Authenticate for Believes {
     }
 }
 
-/// Where links of a server begin that has some.
+/// The beginning of the links of a server that has some.
 pub(crate) const PUBLIC_URL: &str = "http://warren.test";
 
 /// Answers no request: the package managers of these tests ask for nothing.

@@ -103,7 +103,7 @@ impl Api {
         Self::configured(home, config).await
     }
 
-    /// Of a daemon that keeps images.
+    /// Returns the API of a daemon that keeps images.
     pub(crate) async fn with_images() -> Self {
         let home = tempfile::tempdir().unwrap();
         let images = Some(images::Options::default());
@@ -111,7 +111,7 @@ impl Api {
         Self::configured(home, config).await
     }
 
-    /// Of a daemon whose sandboxes have a network, which carries nothing.
+    /// Returns the API of a daemon whose sandboxes have a network, which carries nothing.
     pub(crate) async fn with_network() -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = EngineConfig::new(home.path());

@@ -21,7 +21,7 @@ use crate::mcp::{Dialect, Hints, Manner, Surface, Tool, Toolset};
 
 pub(super) const DIALECT: Dialect = Dialect { name: "mcp-sandbox", surface };
 
-/// Where code and commands run, and where files are looked for.
+/// The directory in which code and commands run, and in which files are looked for.
 const WORK_DIRECTORY: &str = "/app/results";
 /// Sandboxes that a user may have at the same time.
 const MAX_SANDBOXES: u32 = 3;

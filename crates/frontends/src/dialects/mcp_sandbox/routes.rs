@@ -31,7 +31,7 @@ use crate::{
     mcp::Mcp,
 };
 
-/// Where its routes are when another dialect has the plain paths.
+/// The prefix of its routes when another dialect has the plain paths.
 const PREFIX: &str = "/mcp-sandbox";
 
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ const DIALECT_LABEL: (&str, &str) = ("warren.dialect", super::DIALECT.name);
 /// The label that holds the user's name for a sandbox: any text, also one that another sandbox has.
 const NAME_LABEL: &str = "mcp-sandbox.name";
 
-/// Whose sandboxes are meant.
+/// The user whose sandboxes are meant.
 #[derive(Debug, Clone)]
 pub(super) struct User<'a> {
     pub(super) engine: &'a Engine,

@@ -35,7 +35,7 @@ fn work_directory() -> String {
 pub(super) struct Uploaded {
     success: bool,
     message: String,
-    /// Where it is in the sandbox.
+    /// The file's path in the sandbox.
     path: String,
 }
 

@@ -6,7 +6,7 @@ use crate::mcp::Failure;
 
 pub(super) const YOURS: &str = "Call list_sandboxes to see your sandboxes, or create_sandbox to create one.";
 
-/// Where a sandbox is deleted: no tool of theirs does it.
+/// The way to delete a sandbox: no tool of theirs does it.
 pub(super) const HOW_TO_DELETE: &str = "To delete one, send DELETE /mcp-sandbox/api/users/me/sandboxes/<sandbox_id>, or run `warren rm <sandbox_id>` on the server.";
 
 pub(super) fn failure(error: Error) -> Failure {

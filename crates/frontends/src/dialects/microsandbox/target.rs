@@ -11,7 +11,7 @@ use crate::{
     mcp::{Call, Failure, Followed, while_running},
 };
 
-/// Longer time limits are cut to this: a year is as good as none.
+/// The longest time limit; a longer one is cut to this: a year is as good as none.
 const MAX_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 #[derive(Debug)]

@@ -32,7 +32,7 @@ impl Front {
     }
 }
 
-/// Who asks, with the parameters of path and query.
+/// The caller, with the parameters of path and query.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) who: Principal,

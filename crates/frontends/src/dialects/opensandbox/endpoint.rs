@@ -1,5 +1,5 @@
-//! Where a port inside is reached, and the token that opens it. Clients send no key there, but every header that they
-//! are given with the address.
+//! The address of a port inside, and the token that opens it. Clients send no key there, but every header that they are
+//! given with the address.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     links::AskersLinks,
 };
 
-/// Where OpenSandbox's daemons inside would listen: commands and files, and the network.
+/// The ports of OpenSandbox's daemons inside: commands and files, and the network.
 pub(super) const OWN_PORTS: [u16; 2] = [44772, 18080];
 
 #[derive(Debug)]

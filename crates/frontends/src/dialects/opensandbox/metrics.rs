@@ -16,7 +16,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
     pub(super) cpu_count: f64,
-    /// Of all processors that the sandbox may use.
+    /// The share of all processors that the sandbox may use.
     pub(super) cpu_percent: Option<f64>,
     pub(super) memory_total_mib: f64,
     pub(super) memory_used_mib: Option<f64>,
@@ -24,7 +24,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Of a sandbox that uses nothing, because nothing runs.
+    /// Returns the reading of a sandbox that uses nothing, because nothing runs.
     pub(super) fn idle(view: &SandboxView) -> Self {
         let limits = &view.plan.limits;
         Self {

@@ -7,7 +7,7 @@ use serde::Serialize;
 const DEFAULT_SIZE: u64 = 20;
 const MAX_SIZE: u64 = 200;
 
-/// Which part of a list is asked for.
+/// The part of a list that is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page {
     number: u64,

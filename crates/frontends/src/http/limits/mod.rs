@@ -24,7 +24,7 @@ pub const DEFAULT_REQUESTS_PER_SECOND: u32 = 2000;
 /// [`TOTAL_STREAMS_FACTOR`] times as many.
 pub const DEFAULT_STREAMS_PER_PRINCIPAL: usize = 512;
 pub const TOTAL_STREAMS_FACTOR: usize = 2;
-/// So many seconds of the rate may come at once.
+/// The seconds of the rate that may come at once.
 const BURST_SECONDS: f64 = 2.0;
 /// Wrong keys from one address that are answered one by one. Right keys from there are let in all the while.
 const FAILURES_PER_SECOND: f64 = 10.0;

@@ -40,7 +40,7 @@ const MAX_LINK_STREAMS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Streams {
     max_each: usize,
-    /// Of all links of one principal.
+    /// The limit for all links of one principal.
     max_links: usize,
     max_all: usize,
     open: Mutex<Open>,
@@ -117,7 +117,7 @@ pub(crate) struct StreamLease {
     streams: Option<Arc<Streams>>,
     auth: Arc<dyn Authenticate>,
     who: Principal,
-    /// Whoever asks has a link only, and uses no place of its maker's.
+    /// The asker has a link only, and uses no place of its maker's.
     is_link: bool,
 }
 

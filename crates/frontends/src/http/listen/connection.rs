@@ -27,7 +27,7 @@ const FIRST_REQUEST_TIME: Duration = Duration::from_millis(500);
 /// A reader of one response holds at most about this much in the daemon.
 const MAX_CONNECTION_BUFFER_BYTES: usize = 256 * 1024;
 
-/// Where the connection came to, on TCP. A `Host` header may name it.
+/// The address that the connection came to, on TCP. A `Host` header may name it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LocalAddress(pub(crate) SocketAddr);
 

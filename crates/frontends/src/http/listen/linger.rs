@@ -66,7 +66,7 @@ impl Unread {
 #[derive(Debug)]
 pub(super) struct Watched {
     body: Incoming,
-    /// Of one that comes in chunks nothing else tells.
+    /// The end of the body has come. A chunked body has no other sign of its end.
     is_ended: bool,
     unread: Unread,
 }

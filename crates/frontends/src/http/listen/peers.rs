@@ -8,7 +8,7 @@ use std::{
 
 /// Connections of one address at once, so that nobody takes every place.
 const MAX_PER_ADDRESS: usize = 256;
-/// Of this machine: its programs share one address, and a few hundred of them are nothing unusual.
+/// The connections of this machine: its programs share one address, and a few hundred of them are nothing unusual.
 const MAX_OF_THIS_MACHINE: usize = 1024;
 
 /// Bounded by the connections there are.

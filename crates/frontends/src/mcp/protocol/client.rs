@@ -1,4 +1,4 @@
-//! Who is at the other end, and what they chose when they came.
+//! The client at the other end, and what it chose when it connected.
 
 use std::{fmt, sync::Arc};
 
@@ -25,7 +25,7 @@ pub(in crate::mcp) struct Client {
     pub(in crate::mcp) who: Principal,
     pub(in crate::mcp) settings: Arc<Settings>,
     pub(in crate::mcp) namespace: Option<Namespace>,
-    /// Where it reaches us; not for those on stdio.
+    /// The address at which it reaches us; not for those on stdio.
     pub(in crate::mcp) base: Option<BaseUrl>,
     pub(in crate::mcp) session: Arc<Session>,
     pub(in crate::mcp) way: Way,
@@ -81,7 +81,7 @@ fn with_toolsets(settings: &Arc<Settings>, toolsets: Toolsets) -> Arc<Settings> 
     Arc::new(Settings { toolsets, ..Settings::clone(settings) })
 }
 
-/// Who asks, as the layers around found out.
+/// Returns the asker, as the layers around found out.
 pub(super) fn principal(request: &Parts) -> Result<Principal> {
     request
         .extensions

@@ -23,7 +23,7 @@ use rmcp::{
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// Of streams that are complete, so many are kept, for so long: a client that comes back at all comes back soon.
+/// How many complete streams are kept, and for how long: a client that comes back at all comes back soon.
 const MAX_COMPLETE_STREAMS: usize = 8;
 const KEPT_FOR: Duration = Duration::from_secs(120);
 /// Bytes of one session, and of all sessions together. Beyond, the oldest streams that are complete are forgotten, even

@@ -39,7 +39,7 @@ use crate::http::{ApiError, ApiResult};
 
 const PATH: &str = "/mcp";
 
-/// Where clients over HTTP find a surface; without a dialect, what the daemon serves plainly.
+/// Returns the path of a surface for clients over HTTP; without a dialect, of what the daemon serves plainly.
 pub fn http_path(dialect: Option<&str>) -> String {
     dialect.map_or_else(|| PATH.to_owned(), |name| format!("{PATH}/{name}"))
 }

@@ -37,7 +37,8 @@ const IDLE_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 const INIT_LIMIT: Duration = Duration::from_secs(30);
 /// All sessions together. One more, and whoever has the most loses the one that is idle longest.
 const MAX_SESSIONS: usize = 1024;
-/// Of one owner; one more costs it the one that is idle longest. Where none is idle, there is no further one.
+/// The sessions of one owner; one more costs it the one that is idle longest. Where none is idle, there is no further
+/// one.
 const MAX_SESSIONS_EACH: usize = 256;
 /// Between two looks for events that nobody will come back for.
 const PRUNE_EVERY: Duration = Duration::from_secs(30);

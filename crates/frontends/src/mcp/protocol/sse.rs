@@ -52,7 +52,7 @@ const ID_BYTES: usize = 18;
 #[derive(Debug, Clone)]
 struct Front<P> {
     profile: P,
-    /// Where its clients send to.
+    /// The path to which its clients send.
     messages: Arc<str>,
     open: Arc<Open>,
     stop: CancellationToken,
@@ -145,7 +145,8 @@ async fn begin<P: Profile>(State(front): State<Front<P>>, request: Request) -> A
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
-/// Where to post. A client that can send no header showed its key in the query, and has no other way to show it again.
+/// Returns the address for posts. A client that can send no header showed its key in the query, and has no other way to
+/// show it again.
 fn endpoint(messages: &str, id: &str, key: Option<&QueryKey>) -> String {
     let key = key.map(|QueryKey(key)| format!("&{key}")).unwrap_or_default();
     format!("{messages}?sessionId={id}{key}")

@@ -40,7 +40,7 @@ use crate::{
 
 const PATH: &str = "/mcp/stdio";
 
-/// Where `warren mcp` connects for a surface; without a dialect, what the daemon serves plainly.
+/// Returns the path of a surface for `warren mcp`; without a dialect, of what the daemon serves plainly.
 pub fn stdio_path(dialect: Option<&str>) -> String {
     dialect.map_or_else(|| PATH.to_owned(), |name| format!("{PATH}/{name}"))
 }

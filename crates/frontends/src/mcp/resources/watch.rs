@@ -45,7 +45,7 @@ pub(crate) async fn watch(call: &Call, uri: &str) -> Result<BoxStream<'static, (
     Ok(coalesced(changes))
 }
 
-/// Of what no event tells.
+/// Returns the error for a resource whose changes no event tells.
 fn untold(uri: &str, tool: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("changes of {uri} cannot be subscribed to"))
         .with_hint(format!("Read it again, or call {tool}, when it matters."))

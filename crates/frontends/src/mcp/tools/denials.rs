@@ -68,7 +68,7 @@ pub(super) fn on_the_host(sandbox: &str, target: &str) -> String {
     format!("`warren network {sandbox} --allow '{target}'`")
 }
 
-/// Where a caller of this surface sees what was denied.
+/// Returns the way for a caller of this surface to see what was denied.
 pub(super) fn log(sandbox: Option<&str>, surface: &Surface) -> Option<String> {
     const LOG: &str = "sandbox_network_log";
     match (surface.find(LOG), sandbox) {

@@ -78,7 +78,7 @@ pub(super) struct FailedCommand<'a> {
     pub(super) texts: [&'a str; 2],
     /// The network that its sandbox reaches, and what it was denied.
     pub(super) network: &'a NetworkDenials,
-    /// Whose tools the caller has.
+    /// The surface whose tools the caller has.
     pub(super) surface: &'a Surface,
 }
 

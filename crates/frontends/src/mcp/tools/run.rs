@@ -108,7 +108,8 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
     Ok(Answer::new(data).warn_all(warnings).warn_all(view.warnings).warn_all(more).truncate(truncated))
 }
 
-/// Whatever happens to us, the sandbox goes: soon after its command's time is up, or once nothing runs in it any more.
+/// Makes sure that the sandbox goes, whatever happens to us: soon after its command's time is up, or once nothing runs
+/// in it any more.
 fn limit_life(spec: &mut SandboxSpec, limit: Option<Duration>) {
     let lifetime = &mut spec.lifetime;
     let most = limit.map(|limit| limit.saturating_add(LEFTOVER_LIFETIME));

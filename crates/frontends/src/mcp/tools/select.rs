@@ -1,4 +1,4 @@
-//! Which sandboxes a call means, and one answer for each of them.
+//! The sandboxes that a call means, and one answer for each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -16,7 +16,7 @@ const OLDER_FACTS: &str = include_str!("../../../tests/data/microsandbox-mcp-too
 /// The most bytes that a model pays for when it is shown the default tools.
 const MAX_LISTING_BYTES: usize = 16 * 1024;
 
-/// Where our annotations differ, what they are, and why.
+/// The tools whose annotations differ, our annotations, and the reason.
 const OTHER_HINTS: [(&str, Hints, &str); 16] = [
     ("sandbox_create", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),
     ("sandbox_run", Hints::DESTROYS_MORE, "with lifecycle.replace it removes a sandbox"),

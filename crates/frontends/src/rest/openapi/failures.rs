@@ -1,4 +1,4 @@
-//! Which failures each operation can answer with. They all have one body, so each status is described once, as a
+//! The failures that each operation can answer with. They all have one body, so each status is described once, as a
 //! component.
 
 use utoipa::openapi::{Content, OpenApi, RefOr, Response, path::Operation, schema::Ref};

@@ -38,14 +38,14 @@ const GRANT_TIME: Rule = Rule::Within(1, sandbox::network::MAX_GRANT_SECONDS as 
 const PORT: Rule = Rule::Within(1, u16::MAX as usize);
 /// 0 is any free one.
 const HOST_PORT: Rule = Rule::Within(0, u16::MAX as usize);
-/// Of version 4; those of version 6 have too many spellings for a pattern.
+/// The pattern of addresses of version 4; those of version 6 have too many spellings for a pattern.
 const IP_ADDRESS: Rule =
     Rule::Text { pattern: "^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.|$)){4}", longest: 45 };
 
 /// As people write them; what each part must look like takes more than a pattern.
 const NETWORK_RULES: Rule = Rule::Each("^[^\\u0000]+$");
 
-/// Of parameters in paths and queries that are plain text; types of our own have their rules with them.
+/// The rules of parameters in paths and queries that are plain text; types of our own have their rules with them.
 const PARAMETERS: &[(&str, Rule)] = &[
     ("sandbox", NAME),
     ("volume", NAME),
@@ -81,7 +81,7 @@ const PARAMETERS: &[(&str, Rule)] = &[
     ),
 ];
 
-/// Of members of request bodies, by the schema they are in; `*` stands for all of [`BODIES`].
+/// The rules of members of request bodies, by the schema they are in; `*` stands for all of [`BODIES`].
 const MEMBERS: &[(&str, &str, Rule)] = &[
     ("*", "path", SOME_TEXT),
     ("*", "from", SOME_TEXT),
@@ -199,13 +199,13 @@ enum Rule {
     },
     OneOf(&'static [&'static str]),
     Within(usize, usize),
-    /// Of any length.
+    /// A pattern for text of any length.
     Matches(&'static str),
     Map {
         keys: &'static str,
         values: &'static str,
     },
-    /// Of the items of a list.
+    /// A pattern for the items of a list.
     Each(&'static str),
 }
 

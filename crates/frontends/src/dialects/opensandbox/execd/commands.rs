@@ -29,7 +29,7 @@ use crate::{
 
 /// The number behind which the next reader of a command's output goes on.
 const CURSOR: &str = "execd-commands-tail-cursor";
-/// Where OpenSandbox runs the server for code. Its SDK takes a connection to it for the sign that code can be run.
+/// The port of OpenSandbox's server for code. Its SDK takes a connection to it for the sign that code can be run.
 const INTERPRETER_PORT: u16 = 44771;
 
 #[derive(Debug, Deserialize)]

@@ -72,7 +72,7 @@ pub(super) async fn read(call: Call, arguments: ReadArguments) -> ToolResult<Con
     Ok(Answer::new(Contents { path, content }).warn_all(rest))
 }
 
-/// Where a range begins, and how long it is.
+/// Returns the beginning and the length of a range.
 async fn piece(sandbox: SandboxHandle<'_>, path: &str, range: &str) -> Result<(u64, usize), Failure> {
     let SandboxHandle { engine, who, which } = sandbox;
     let entry = engine.stat(who, which, path, true).await.map_err(words::failure)?;

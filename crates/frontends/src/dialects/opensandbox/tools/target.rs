@@ -29,7 +29,7 @@ impl Target {
     }
 }
 
-/// Where the caller's sandboxes are.
+/// Returns the namespace of the caller's sandboxes.
 pub(super) fn namespace(call: &Call) -> Namespace {
     call.namespace.clone().unwrap_or_else(|| call.who.home_namespace())
 }

@@ -11,7 +11,7 @@ use crate::mcp::schema::JsonObject;
 #[derive(Debug, Deserialize)]
 pub(super) struct Fixtures {
     pub(super) tools: Vec<model::Tool>,
-    /// Of tools that always answer the same.
+    /// The results of tools that always answer the same.
     pub(super) results: HashMap<String, model::CallToolResult>,
     /// The requests for what a tool may need from the client, by the names that the suite looks for.
     pub(super) inputs: HashMap<String, model::InputRequest>,

@@ -1,4 +1,4 @@
-//! Where code runs: a sandbox that is there, or one made for it.
+//! The sandbox in which code runs: one that is there, or one made for it.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::mcp::{
 /// How long a sandbox that the caller did not name lives without use.
 const UNNAMED_IDLE: Duration = Duration::from_secs(60 * 60);
 
-/// Which sandbox the caller asked for.
+/// The sandbox that the caller asked for.
 #[derive(Debug)]
 pub(super) struct SandboxChoice {
     pub(super) name: Option<String>,
     pub(super) image: Option<String>,
     /// A missing one is made.
     pub(super) creates: bool,
-    /// Of the code; its sandbox is found again by it, where it has no name.
+    /// The id of the request to run the code; its sandbox is found again by it, where it has no name.
     pub(super) request: Option<RequestId>,
 }
 

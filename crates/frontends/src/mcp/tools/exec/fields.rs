@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::mcp::{Failure, octets::from_base64};
 
-/// Longer time limits are cut to this: a year is as good as none.
+/// The longest time limit; a longer one is cut to this: a year is as good as none.
 const MAX_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// The guest counts in these.
 const MIN_TIME_LIMIT: Duration = Duration::from_millis(1);

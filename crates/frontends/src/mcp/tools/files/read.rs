@@ -256,7 +256,7 @@ struct Lines {
     /// The line that is being read.
     line: u64,
     n_scanned: u64,
-    /// Where in the file what is kept begins.
+    /// The offset in the file at which the kept bytes begin.
     kept_offset: u64,
     kept: Vec<u8>,
     n_kept_lines: u64,

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Of a file that is written.
+/// The mode of an archive that is written.
 const ARCHIVE_MODE: u32 = 0o644;
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -182,7 +182,7 @@ impl BuildProgress<'_> {
         self.call.progress.tell(now, Some(self.total), message).await;
     }
 
-    /// With what the command said, which is nowhere else.
+    /// Returns the failure with the command's output, which is nowhere else.
     fn failed(&self, error: Error) -> Failure {
         let failure = Failure::from(error);
         match self.output.is_empty() {

@@ -1,4 +1,4 @@
-//! Which environment variables are not shown: those whose names, or values, look like secrets.
+//! Hides environment variables whose names, or values, look like secrets.
 
 use std::collections::BTreeMap;
 

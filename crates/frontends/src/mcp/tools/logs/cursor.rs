@@ -1,4 +1,4 @@
-//! Where a reader of a sandbox's log stands: behind one line of one exec, and behind all that was printed before it.
+//! The position of a reader of a sandbox's log: behind one line of one exec, and behind all that was printed before it.
 
 use std::{fmt, str::FromStr};
 
@@ -12,7 +12,7 @@ pub(super) struct LogPosition {
     pub(super) at_ms: i64,
     pub(super) exec: Rank,
     pub(super) number: u64,
-    /// Where the line ends in the data of its ledger entry.
+    /// The end of the line in the data of its ledger entry.
     pub(super) end: u64,
 }
 

@@ -22,7 +22,7 @@ use crate::mcp::{
     tools::sessions::text::{Edge, n_continuing},
 };
 
-/// Longer lines come in parts.
+/// The longest line; longer ones come in parts.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 /// A character has at most three bytes behind its first.
 const MAX_AHEAD: usize = 3;

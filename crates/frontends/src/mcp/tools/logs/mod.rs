@@ -143,7 +143,7 @@ impl From<Line> for LogEntry {
     }
 }
 
-/// Which lines are wanted. Looked at before anything is counted.
+/// The conditions for a line to be wanted. Looked at before anything is counted.
 #[derive(Debug)]
 struct Filter {
     since_ms: Option<i64>,
@@ -229,7 +229,7 @@ struct Page {
     n_bytes: usize,
     max_bytes: usize,
     limit: usize,
-    /// Where reading stopped, whether the line was wanted or not.
+    /// The position at which reading stopped, whether the line was wanted or not.
     cursor: Cursor,
     /// Older lines had to make room.
     has_let_go: bool,
@@ -472,7 +472,7 @@ impl Log {
     }
 }
 
-/// Which sandbox it belongs to is looked at when the log is read again.
+/// Keeps only events of a started exec. Which sandbox it belongs to is looked at when the log is read again.
 fn exec_started(event: Result<sandbox::Event>) -> Option<()> {
     event.is_ok_and(|event| event.kind == sandbox::EventKind::ExecStarted).then_some(())
 }

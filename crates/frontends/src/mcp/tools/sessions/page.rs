@@ -100,7 +100,7 @@ pub(super) fn begin_of_open_character(steps: &[Step], stream: OutputStream) -> O
     None
 }
 
-/// Where both streams stand; `None` where that is not known.
+/// The positions of both streams; `None` where one is not known.
 #[derive(Debug, Default)]
 pub(super) struct Edges {
     stdout: Option<Edge>,
@@ -141,7 +141,7 @@ pub(super) struct Page {
     edges: Edges,
     n_bytes: usize,
     pub(super) events: Vec<Numbered>,
-    /// Where the next poll begins: the entries before it have been shown.
+    /// The cursor of the next poll: the entries before it have been shown.
     pub(super) cursor: u64,
     pub(super) truncated: Option<Cut>,
     /// Bytes that are no text were replaced.

@@ -11,7 +11,7 @@ use crate::mcp::{
     hostfs::{NewFile, Source},
 };
 
-/// Of an archive that is written: it may hold secrets.
+/// The mode of an archive that is written: it may hold secrets.
 const ARCHIVE_MODE: u32 = 0o600;
 
 #[derive(Debug, Deserialize, JsonSchema)]
