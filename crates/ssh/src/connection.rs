@@ -37,7 +37,7 @@ pub(crate) struct Connection {
     guests: Arc<Places<Option<KeyId>>>,
     /// Its place among those who have logged in. The owner needs none.
     place: Option<Place<Option<KeyId>>>,
-    /// Who has proven to be who, just before the login.
+    /// The caller that has proven who it is, just before the login.
     accepted: Option<Accepted>,
     /// Set once, when the client has logged in.
     login: Arc<SetOnce<LoggedIn>>,

@@ -3,7 +3,7 @@
 use engine::SandboxRef;
 use sandbox::{Error, Namespace, Result};
 
-/// Where a login leads.
+/// The destination of a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Destination {
     pub(crate) namespace: Option<Namespace>,

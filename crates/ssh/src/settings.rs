@@ -18,7 +18,7 @@ pub struct Settings {
     /// Logging in under this name makes a sandbox, which is removed at log-out.
     pub new_name: Option<String>,
     pub new_image: ImageRef,
-    /// Who signs certificates that log in.
+    /// The authorities that sign certificates that log in.
     pub authorities: Authorities,
     /// Everybody who reaches the listener may do everything.
     pub is_dev: bool,

@@ -96,7 +96,7 @@ const KEYS: &[&str] = &[
     "events.kinds",
 ];
 
-/// Whose sections a file may have.
+/// The sections that a file may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Own,
@@ -396,7 +396,7 @@ fn read(path: &Path) -> io::Result<(String, bool)> {
     Ok((text, found.mode() & 0o044 != 0))
 }
 
-/// Whoever can write the file decides where packages come from.
+/// Returns whether a file's owner is trusted: whoever can write the file decides where packages come from.
 fn is_trusted(owner: u32, us: u32) -> bool {
     owner == 0 || owner == us
 }

@@ -40,12 +40,12 @@ impl Directories {
         Ok(Self { home: absolute(&home)?, run: absolute(&run)? })
     }
 
-    /// Where the daemon listens.
+    /// Returns the path of the socket on which the daemon listens.
     pub(crate) fn socket(&self) -> Result<PathBuf> {
         self.socket_named(SOCKET_NAME)
     }
 
-    /// Where its SSH server listens for the daemon's owner.
+    /// Returns the path of the socket on which its SSH server listens for the daemon's owner.
     pub(crate) fn ssh_socket(&self) -> Result<PathBuf> {
         self.socket_named(SSH_SOCKET_NAME)
     }

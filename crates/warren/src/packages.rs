@@ -16,7 +16,7 @@ use crate::config::Config;
 /// Directory in the data directory with fetched packages, by content.
 const CACHE_DIRECTORY: &str = "packages";
 
-/// Where packages come from.
+/// The sources of packages.
 pub(crate) struct Indexes {
     pub(crate) gateway: GatewayConfig,
     apt: Vec<AptSource>,

@@ -1,4 +1,4 @@
-//! Who may depend on whom, held against what cargo sees; and where `unsafe` may stand.
+//! The dependencies that crates may have, held against what cargo sees; and the places where `unsafe` may stand.
 #![expect(clippy::unwrap_used, reason = "what a test cannot do, it reports by panicking")]
 
 use std::{

@@ -1,4 +1,4 @@
-//! Who gets in, as whom, and until when.
+//! Access: who gets in, as whom, and until when.
 
 use std::time::{Duration, SystemTime};
 

@@ -35,7 +35,7 @@ impl Client {
     }
 }
 
-/// Which events to show.
+/// The events to show.
 #[derive(Debug, Clone)]
 pub(crate) struct EventsWanted {
     /// The first number.

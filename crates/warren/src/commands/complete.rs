@@ -45,7 +45,7 @@ pub(crate) fn run(context: &Context, args: Args) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the files are that a command copies, prints or removes.
+/// The place of the files that a command copies, prints or removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Sandbox,
@@ -89,7 +89,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Where the files are that are named behind a colon.
+    /// Returns the place of the files that are named behind a colon.
     fn files_in(self) -> Option<Place> {
         match self {
             Self::Copied(place) => Some(place),

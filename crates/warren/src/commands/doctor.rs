@@ -180,7 +180,7 @@ pub(super) async fn check_daemon(context: &Context) -> Check {
     Check::works(name, detail)
 }
 
-/// Where the daemon listens on TCP, as its note says. A note of another process is of a daemon that died.
+/// Returns the daemon's addresses on TCP, as its note says. A note of another process is of a daemon that died.
 fn addresses(context: &Context, pid: &str) -> String {
     let note = Note::read(&context.directories.run).filter(|note| note.pid.to_string() == pid);
     let Some(note) = note else { return String::new() };

@@ -30,7 +30,7 @@ pub(crate) async fn run(context: &Context, _: Args) -> CommandResult {
     Diagnosis::of(checks).report(context)
 }
 
-/// Which program this is: an older one may come first in the PATH.
+/// Reports which program this is: an older one may come first in the PATH.
 fn program() -> Check {
     let path = env::current_exe().map_or_else(|error| error.to_string(), |path| path.display().to_string());
     Check::works("program", format!("warren {VERSION}, {path}"))

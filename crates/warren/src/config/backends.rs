@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use toml::Value;
 
-/// Where to find the program of a back end.
+/// The place in which to find the program of a back end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProgramChoice {
     /// In `PATH`; if it is not there, the back end is not offered.

@@ -28,7 +28,7 @@ pub(crate) struct EventsConfig {
     kinds: Option<Vec<EventKind>>,
 }
 
-/// Where events go, how they are signed, and which.
+/// The receiver of events, how they are signed, and which are sent.
 pub(crate) struct Webhook {
     pub(crate) url: Url,
     /// As it is written.

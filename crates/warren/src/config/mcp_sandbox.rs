@@ -16,7 +16,7 @@ const MAX_SHOWN_CHARS: usize = 64;
 /// The settings of mcp-sandbox's own file that count here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct McpSandboxConfig {
-    /// Where to listen, unless a flag or a variable says otherwise.
+    /// The address to listen on, unless a flag or a variable says otherwise.
     pub(crate) host: Option<String>,
     pub(crate) port: Option<u16>,
     pub(super) pip_index: Option<Url>,

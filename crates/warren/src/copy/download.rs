@@ -63,7 +63,7 @@ impl Source<'_> {
         }
     }
 
-    /// Where it is inside, and what. A slash at the end asks for what a link points to, as everywhere.
+    /// Returns the path inside, and the entry there. A slash at the end asks for what a link points to, as everywhere.
     async fn look(&self, client: &Client) -> CommandResult<(String, FileEntry)> {
         let is_followed = self.links == Links::Follow || self.path.ends_with('/') || self.is_contents();
         let look = async |path: String| {
@@ -117,7 +117,7 @@ async fn download_one(
     }
 }
 
-/// Where one file or link goes.
+/// The place on this machine that one file or link goes to.
 struct Target {
     path: PathBuf,
     /// Whether the caller named it; otherwise its name came with the source, and a link of that name may be the

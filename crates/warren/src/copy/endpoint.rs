@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, str::FromStr};
 
-/// Where a copy comes from or goes to.
+/// The source or the target of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// In a sandbox or a volume of this name.

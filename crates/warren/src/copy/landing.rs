@@ -1,4 +1,4 @@
-//! Where one file is written to.
+//! The file on this machine that a copy is written to.
 
 use std::{
     fs, io,
@@ -19,10 +19,10 @@ use crate::error::{CommandResult, io_failure};
 /// Links followed before it is called a circle.
 const MAX_LINKS: usize = 40;
 
-/// Who may read an archive that was not there before.
+/// The users who may read an archive that was not there before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readers {
-    /// Whoever the umask lets.
+    /// Everybody whom the umask lets.
     Usual,
     /// Its owner alone: it may hold secrets.
     Owner,

@@ -8,7 +8,7 @@ use sandbox::{Error, Result};
 /// Further listeners of one daemon. There are fewer dialects than this.
 pub(crate) const MAX_FURTHER: usize = 16;
 
-/// Where to listen on TCP.
+/// The address to listen on, on TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listen {
     Nowhere,

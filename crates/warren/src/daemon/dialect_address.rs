@@ -1,4 +1,4 @@
-//! Where a dialect's own server listens when nobody says otherwise, so that its clients find this one.
+//! The address on which a dialect's own server listens by default, so that its clients find this one.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -169,7 +169,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Where it listens.
+    /// Returns the addresses that it listens on.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.socket.local_addr().ok()).collect()
     }

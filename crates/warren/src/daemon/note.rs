@@ -45,7 +45,7 @@ pub(crate) struct Note {
 /// The content of the note.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct NoteBody {
-    /// Of the first listener.
+    /// The address of the first listener.
     pub(crate) url: String,
     pub(crate) pid: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

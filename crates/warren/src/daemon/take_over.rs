@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(10);
 /// Both locks, of the data directory and the run directory.
 pub(super) type Locks = (Lock, Option<Lock>);
 
-/// Which daemons are stopped for a new one.
+/// The daemons that are stopped for a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Replaced {
     Any,

@@ -122,7 +122,7 @@ impl OpenSandboxArgs {
         Ok(Way { listen, key })
     }
 
-    /// Where `warren serve` listens, if these options say so, and which of them mean nothing to it.
+    /// Returns the address for `warren serve`, if these options give one, and the options that mean nothing to it.
     pub(crate) fn for_serve(&self, dialect: Dialect) -> Result<(Option<SocketAddr>, Vec<&'static str>)> {
         if !is_opensandbox(Some(dialect)) {
             self.refuse_elsewhere()?;

@@ -20,7 +20,7 @@ use crate::{
     output,
 };
 
-/// Where clients find it.
+/// The path at which clients find it.
 const PATH: &str = "/mcp";
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const GRACE: Duration = Duration::from_secs(5);

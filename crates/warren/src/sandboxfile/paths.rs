@@ -1,4 +1,4 @@
-//! Which paths of this machine a Sandboxfile may use: those below its own directory, and those that the user allows.
+//! The paths of this machine that a Sandboxfile may use: those below its own directory, and those that the user allows.
 //!
 //! A Sandboxfile comes with a repository, so it may be a stranger's: without this, `warren up` would be enough to mount
 //! the home directory of whoever runs it.

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{World, finish, until};
 
-/// Of a file that never comes to its end.
+/// The size of a file that never comes to its end.
 const PROMISED: u64 = 1024 * 1024;
 
 /// A daemon that begins every archive and ends none.

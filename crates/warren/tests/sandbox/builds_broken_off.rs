@@ -49,7 +49,7 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
 }
 
-/// Of the files in the image that is built while daemons are killed.
+/// The sizes of the files in the image that is built while daemons are killed.
 const SIZES: &str = "12582912\n12582912";
 
 /// Kills the daemon now, and looks at what the next one makes of it. An image that is there then is whole, where the

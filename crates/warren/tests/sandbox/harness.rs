@@ -143,7 +143,8 @@ impl Daemon {
         binary
     }
 
-    /// Of an ordinary user with subordinate ids, for whoever is root. `None` where that cannot be.
+    /// Starts a daemon of an ordinary user with subordinate ids, for a test that runs as root. `None` where that cannot
+    /// be.
     pub(crate) fn of_ordinary_user() -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let has = |name: &str| std::env::split_paths(&path).any(|directory| directory.join(name).is_file());

@@ -90,7 +90,7 @@ pub(crate) struct TestImage {
 }
 
 impl TestImage {
-    /// Of layers, the lowest first, with what it says about how it is run.
+    /// Makes an image of these layers, the lowest first, with a configuration that says how it is run.
     pub(crate) fn new(layers: Vec<Layer>, run: &Value) -> Self {
         let layers: Vec<Vec<u8>> = layers.into_iter().map(Layer::bytes).collect();
         let architecture = match std::env::consts::ARCH {

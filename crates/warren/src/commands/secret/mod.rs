@@ -157,7 +157,7 @@ fn joined<T: ToString>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Where in a request the placeholder is replaced.
+/// Returns the parts of a request in which the placeholder is replaced.
 fn places(rules: &SecretRules) -> String {
     let others = [("query", rules.query), ("body", rules.body)];
     let others = others.into_iter().filter(|(_, is_set)| *is_set).map(|(place, _)| place);

@@ -1,4 +1,4 @@
-//! Where the value of a secret comes from. Never from an argument, which every process of the machine can read.
+//! Reads the value of a secret. Never from an argument, which every process of the machine can read.
 
 use std::{
     fs::File,

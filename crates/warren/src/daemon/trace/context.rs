@@ -1,4 +1,4 @@
-//! Which trace a span belongs to, as the W3C has it on the wire.
+//! The trace that a span belongs to, as the W3C has it on the wire.
 
 /// `00-<trace id>-<span id>-<flags>`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -46,7 +46,7 @@ impl TraceLayer {
         Arc::clone(&self.dropped)
     }
 
-    /// Where a span stands: beneath its parent, where a caller says, or at the top of a new trace.
+    /// Returns the place of a span: beneath its parent, where a caller says, or at the top of a new trace.
     fn place(
         &self,
         outer: Option<SpanContext>,

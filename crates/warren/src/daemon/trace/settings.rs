@@ -16,12 +16,12 @@ pub(super) struct Settings {
     pub(super) endpoint: Url,
     pub(super) headers: HeaderMap,
     pub(super) timeout: Duration,
-    /// Of the resource.
+    /// The attributes of the resource.
     pub(super) attributes: Vec<(String, String)>,
     pub(super) sampler: Sampler,
 }
 
-/// Which traces are kept.
+/// The choice of traces that are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sampler {
     /// A caller who brings a trace has decided already.

@@ -55,7 +55,7 @@ enum Item {
 /// Events that were dropped before they could be sent.
 #[derive(Debug, Serialize)]
 struct Lost {
-    /// Of the last one.
+    /// The number of the last event.
     number: u64,
     at: Timestamp,
     kind: &'static str,

@@ -20,7 +20,7 @@ const MAX_ANSWER: usize = 8 << 20;
 /// How long to read a body that never ends, such as events.
 const BODY_TIME: Duration = Duration::from_millis(700);
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// Where our own tools are, all of them.
+/// The path of our own tools, all of them.
 pub(super) const NATIVE: &str = "/mcp?toolsets=all";
 const MCP_VERSION: &str = "2026-07-28";
 

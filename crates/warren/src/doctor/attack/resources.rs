@@ -45,7 +45,7 @@ fn charged_user(stage: &Stage) -> Option<u32> {
     attack::owner_of_namespace(namespace.as_fd()).ok()
 }
 
-/// Who is charged, and whether that is not the daemon's own user.
+/// Returns whether another user than the daemon's own is charged, and a sentence that says who.
 fn charged_elsewhere(stage: &Stage) -> (bool, String) {
     let own = rustix::process::geteuid().as_raw();
     match charged_user(stage) {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::harness::Daemon;
 
-/// Where programs look for authorities that they trust.
+/// The variables that tell programs which authorities to trust.
 const TRUST: &str = "export HOME=/tmp SSL_CERT_FILE=/tmp/ca.pem CURL_CA_BUNDLE=/tmp/ca.pem REQUESTS_CA_BUNDLE=/tmp/ca.pem \
     PIP_CERT=/tmp/ca.pem NODE_EXTRA_CA_CERTS=/tmp/ca.pem npm_config_cafile=/tmp/ca.pem GIT_SSL_CAINFO=/tmp/ca.pem\n";
 

@@ -160,7 +160,7 @@ fn a_model_reads_what_was_denied_and_traffic_is_counted() {
     assert!(count("nowhere.example", "denied") >= 1);
 }
 
-/// Who asks by other interfaces reads it too.
+/// Denials are told by the other interfaces too.
 #[test]
 fn what_was_denied_is_told_by_rest_and_in_the_forms_of_other_systems() {
     let Some(daemon) = daemon("") else { return };

@@ -10,7 +10,7 @@ use std::{
 
 use crate::harness::{Daemon, is_root};
 
-/// Where the files of a world are; set in the process that runs inside it.
+/// The variable with the directory of a world's files; set in the process that runs inside it.
 pub(crate) const PLACE: &str = "WARREN_TEST_WORLD";
 
 /// Every address that a test may name is here. Whoever has no rights may use all ports.

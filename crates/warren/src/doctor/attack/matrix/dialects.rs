@@ -47,7 +47,7 @@ pub(super) fn is_for_owners(path: &str) -> bool {
     path.starts_with(MCP_SANDBOX)
 }
 
-/// Where the tools of every dialect are.
+/// Returns the paths of the tools of every dialect.
 pub(super) fn surfaces() -> Vec<String> {
     dialects::ALL.iter().map(|dialect| format!("/mcp/{}", dialect.name)).collect()
 }
