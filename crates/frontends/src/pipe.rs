@@ -41,7 +41,7 @@ pub(crate) async fn written<T: Send + 'static, F: Future<Output = Result<T>> + S
         if let Some(piece) = received.recv().await {
             return Some((piece, (received, saving)));
         }
-        // What ends early must not look whole.
+        // A stream that ends early must not look whole.
         ended(saving?.await).err().map(|error| (Err(error), (received, None)))
     });
     Ok(stream::iter([first]).chain(rest).boxed())

@@ -84,7 +84,7 @@ async fn visit<T>(
     while let Some(item) = items.next().await {
         let bytes = match item.map(|entry| entry.body) {
             Ok(EntryBody::Rich(bytes)) => bytes,
-            // What comes behind has lost its number, and another output under the same one would be a lie.
+            // Later outputs have lost their numbers, and another output under the same one would be a lie.
             Ok(EntryBody::Trimmed { .. }) | Err(_) => return Err(gone(exec)),
             Ok(_) => continue,
         };

@@ -305,7 +305,7 @@ pub(super) async fn pass(
         // Whoever signs out is still answered.
         biased;
         response = next.run(Request::from_parts(parts, body)) => response,
-        // What takes long must not outlast the right to ask for it.
+        // A long request must not outlast the right to make it.
         () = lease.ended() => return Err(key_ended().into()),
     };
     lease.count(&method, response)

@@ -109,7 +109,7 @@ impl Source<'_> {
         let (name, head) = (name::of_output(number, mime), Bytes::from(form.bytes));
         let sniffed = head.len().min(usize::try_from(SNIFFED_BYTES).unwrap_or(usize::MAX));
         let media = Media::of(&name, &head[..sniffed]);
-        // What stands in a ledger does not change.
+        // The content of a ledger does not change.
         let version = Version { size: head.len() as u64, modified_at_ms: 0 };
         Ok(Opened { name, media, version, head, path: None })
     }

@@ -325,7 +325,7 @@ mod tests {
             json!({ "name": "a", "command": "ls", "args": "[\"-l\"]", "envs": "{\"A\": \"1\"}" }),
             json!({ "name": "a", "command": "ls", "args": ["-l"], "env": { "A": "1" } }),
         );
-        // What is no list stays to be refused, and a text stays a text.
+        // A value that is no list stays to be refused, and a text stays a text.
         check("sandbox_exec", json!({ "args": "-l" }), json!({ "args": "-l" }));
         check("sandbox_fs_write", json!({ "content": "[1]" }), json!({ "content": "[1]" }));
     }

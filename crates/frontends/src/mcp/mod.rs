@@ -64,7 +64,7 @@ pub use self::{
     settings::Settings,
     toolset::{Toolset, Toolsets},
 };
-// What nearly every tool needs, also those of dialects.
+// Names that nearly every tool needs, also those of dialects.
 pub(crate) use self::{
     call::Call,
     envelope::{Answer, Failure, Part, ToolResult, WordedFailure},
@@ -74,7 +74,7 @@ pub(crate) use self::{
 };
 use self::{call::Progress, envelope::Truncated, schema::Native};
 use self::{tools::Sessions, turns::Turns};
-// What dialects are made of.
+// Names that dialects are made of.
 pub(crate) use self::{
     envelope::Envelope,
     prompts::{Prompt, Values},

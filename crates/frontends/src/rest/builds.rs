@@ -155,7 +155,7 @@ mod tests {
             .into_iter()
             .map(|line| line.map_or_else(|error| error.to_string(), |line| line.event.to_owned()))
             .collect();
-        // What is told of pulls and what the build says have no order among them here.
+        // Events of pulls and of the build have no order among them here.
         assert_eq!(said, ["pulling", "warning", "warning", "the end"]);
     }
 }

@@ -105,7 +105,7 @@ fn message(event: LiveEvent) -> LiveMessage {
 fn events_of(messages: BoxStream<'static, LiveMessage>) -> BoxStream<'static, Result<Event, Infallible>> {
     messages
         .map(|message| {
-            // What is sent is what is described: the name and the data of one message.
+            // The stream sends what the document describes: the name and the data of one message.
             let parts = serde_json::to_value(&message).unwrap_or_default();
             let name = parts.get("event").and_then(Value::as_str).unwrap_or("error");
             let data = parts.get("data").map(ToString::to_string).unwrap_or_default();

@@ -112,7 +112,7 @@ pub(super) async fn wait_and_capture(
     while let Some(entry) = run.next().await {
         captured.take(entry?);
     }
-    // What was captured before the time was up is the answer.
+    // The output captured before the time was up is the answer.
     let patience = if run.end().await? == RunEnd::Left { Duration::ZERO } else { RECORD_PATIENCE };
     let view = engine.wait_exec(who, &SandboxRef::from(&exec.sandbox), &exec.id, Some(patience)).await?;
     Ok(v1::ExecResult {

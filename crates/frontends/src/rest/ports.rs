@@ -46,7 +46,7 @@ async fn list_ports(State(rest): State<Rest>, ask: Ask) -> ApiResult<Json<v1::Po
     let exposed = rest.engine.exposed_ports(&ask.who, &ask.which).await?;
     let found = match listening_processes(&rest.engine, &ask.who, &ask.which).await {
         Ok(found) => Some(found),
-        // What is exposed is known of a stopped sandbox too, and of one without the kernel's tables.
+        // Exposed ports are known of a stopped sandbox too, and of one without the kernel's tables.
         Err(error) if matches!(error.kind(), ErrorKind::WrongState | ErrorKind::Unsupported) => None,
         Err(error) => return Err(error.into()),
     };

@@ -119,7 +119,7 @@ impl<E: Into<V>, V: Progress> Following<E, V> {
                 Some(event) = self.events.recv() => self.take(event),
                 ended = work => {
                     self.work = None;
-                    // What it said last, in the same breath.
+                    // The last events of the work came in the same breath.
                     while let Ok(event) = self.events.try_recv() {
                         self.take(event);
                     }
@@ -135,7 +135,7 @@ impl<E: Into<V>, V: Progress> Following<E, V> {
     }
 
     fn take(&mut self, event: E) {
-        // What was told of a pull came before what is said next.
+        // Events of a pull so far came before the next one of the work.
         self.take_pulled(self.pulling.fresh());
         self.ready.push_back(Ok(numbered(event.into())));
     }

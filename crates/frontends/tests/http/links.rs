@@ -105,7 +105,7 @@ async fn a_key_makes_a_link_that_opens_without_one() {
     // The name at the end is for people.
     let (bare, _) = target.rsplit_once('/').unwrap();
     world.get(&format!("{bare}/other.html"), &[]).await.expect(200);
-    // What is no file, or not there, gets none.
+    // A path that is no file, or does not exist, gets no link.
     for (body, status) in [
         (r#"{"path":"/data"}"#, 409),
         (r#"{"path":"/nothing"}"#, 404),

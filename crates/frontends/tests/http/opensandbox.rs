@@ -104,7 +104,7 @@ async fn a_command_runs_by_the_address_and_the_token_that_were_given() {
     let printed = |stream: &str| told.iter().find(|event| event["type"] == stream).unwrap()["text"].clone();
     assert_eq!((printed("stdout"), printed("stderr")), (json!("one"), json!("two")));
 
-    // What it printed can be read again.
+    // The command's output can be read again.
     let exec = told[0]["text"].as_str().unwrap();
     let logs = execd.send(&format!("GET {path}/command/{exec}/logs"), None).await.expect(200);
     assert!(String::from_utf8_lossy(&logs.body).contains("one"), "{logs:?}");
@@ -361,7 +361,7 @@ async fn both_interfaces_see_the_same_sandboxes_and_keep_their_own_form() {
     ours.send(&format!("POST /v1/sandboxes/{id}/stop?graceMs=1"), None).await.expect(200);
     let stopped = theirs.send(&format!("GET /v1/sandboxes/{id}"), None).await.expect(200).json();
     assert_eq!(stopped["status"]["state"], "Terminated");
-    // What exists can be used.
+    // An existing sandbox can be used.
     let (path, execd) = inside(&theirs, &id, 44772).await;
     let answer =
         execd.send(&format!("POST {path}/command"), Some(&json!({ "command": "echo up" }))).await.expect(200);

@@ -78,7 +78,7 @@ impl Things {
         rows.extend(policies("/sandboxes/{sandbox}/networkpolicy", false));
         rows.extend(policies("/sandboxes/{sandbox}/proxy/18080/policy", true));
         rows.push(look("GET", "/sandboxes/{sandbox}/proxy/18080/healthz"));
-        // What ends things comes last.
+        // Requests that end things come last.
         rows.push(Row { status: 204, ..look("DELETE", "/snapshots/{snapshot}") });
         rows.push(Row { status: 204, ..look("DELETE", "/sandboxes/{sandbox}") });
         rows

@@ -139,7 +139,7 @@ async fn a_terminal_survives_its_tab() {
     again.wait_for("third").await;
     let rest = other.output.split_once("first").unwrap().1;
     assert_eq!(again.output.trim_start(), rest.trim_start(), "nothing is lost and nothing is said twice");
-    // What is no message of the terminal's changes nothing.
+    // A message that the terminal does not know changes nothing.
     for nonsense in [json!({ "resize": { "cols": 0, "rows": 1 } }), json!({ "run": "rm" }), json!([])] {
         again.tell(nonsense).await;
         assert_eq!(again.words().await["error"]["kind"], "invalid_request");

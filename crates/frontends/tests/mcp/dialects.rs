@@ -47,7 +47,7 @@ async fn microsandbox_mcp_has_its_own_list_and_shares_the_sandboxes() {
     theirs.data("sandbox_create", json!({ "name": "shared", "image": "host" })).await;
     let seen: Value = native.data("sandbox_inspect", json!({ "name": "shared" })).await;
     assert_eq!(seen["name"], "shared");
-    // What is ours alone is not theirs.
+    // Tools that are ours alone are not theirs.
     let answer =
         theirs.ask(request(4, "tools/call", json!({ "name": "sandbox_run_code", "arguments": {} }))).await;
     assert_eq!(answer["result"]["isError"], true, "{answer}");

@@ -47,7 +47,7 @@ async fn the_newest_revision_needs_no_session() {
     assert_eq!(answer.json()["result"]["structuredContent"]["data"]["name"], "dev", "{answer:?}");
     let enabled = send(call(3, "toolset_enable", json!({ "toolsets": ["files"] }))).await.json();
     assert!(enabled.to_string().contains("keeps no state"), "{enabled}");
-    // What it had before and has no more.
+    // A method that the protocol had before and has no more.
     let gone = send(request(4, "ping", json!({}))).await;
     assert_eq!((gone.status.as_u16(), &gone.json()["error"]["code"]), (404, &json!(-32601)));
 }

@@ -219,7 +219,7 @@ async fn files_are_written_found_changed_and_deleted() {
     data(&session, "file_write", more).await;
     let stat = run(&session, &sandbox, "stat -c '%a %U %g' /w/a.py /w/b.txt").await;
     assert_eq!(lines(&stat["logs"]["stdout"]), ["755 root 0", "640 nobody 1"]);
-    // What is written again gets the mode that is asked for then.
+    // A file that is written again gets the mode that is asked for then.
     data(
         &session,
         "file_write",

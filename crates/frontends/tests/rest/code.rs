@@ -78,7 +78,7 @@ async fn a_run_is_told_of_as_it_happens() {
     let events: Vec<Value> = lines.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let mut types: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!((types[0], types[types.len() - 1]), ("started", "done"));
-    // What is printed and what is shown come by different ways.
+    // Printed output and shown values come by different ways.
     types.sort_unstable();
     assert_eq!(types, ["display", "done", "files", "result", "started", "stdout", "warning"]);
     let event = |kind: &str| events.iter().find(|event| event["type"] == kind).unwrap();

@@ -117,7 +117,7 @@ async fn a_command_is_run_again_as_it_was_asked_for() {
     let ended = api.get(&format!("{second}/wait?timeoutMs=60000")).await.expect(200).json();
     assert_eq!((&ended["exitCode"], &ended["command"]), (&json!(0), &json!(["sh", "-c", show])));
     let printed = api.get(&format!("{second}/output")).await.expect(200).text().to_owned();
-    // What was typed belongs to whoever typed it.
+    // Typed input belongs to whoever typed it.
     assert!(printed.starts_with("/tmp\nt-1\n1000\n99\n") && !printed.contains("typed"), "{printed}");
     api.act("/v1/sandboxes/box/execs/exc-0000000000000/again").await.expect_error(404, "not_found");
 }

@@ -378,7 +378,7 @@ async fn nothing_of_another_namespace_is_seen_or_changed_by_any_route() {
             .expect(status);
         let text = answer.text();
         for what in [theirs.id.as_str(), theirs.exec.as_str(), SECRET, "crimson", "key of red"] {
-            // What blue itself had named comes back to it.
+            // A name that blue itself gave comes back to it.
             let names_it = ["/v1/snapshots", "/v1/shares"].contains(&path);
             let is_named = method == Method::POST && names_it && what == "crimson";
             let is_own_attempt = is_named || (path == "/v1/calls" && what != "key of red");
@@ -413,7 +413,7 @@ async fn the_same_requests_reach_what_is_ones_own() {
         let is_done = status < 300 || [409, 504].contains(&status);
         let is_reached = is_done || is_missing || is_impossible || is_plain;
         assert!(is_reached && ![401, 403].contains(&status), "{method} {path}: {status}");
-        // What it held is for the next one; perhaps this request removed it.
+        // The names that it held are for the next one; perhaps this request removed it.
         red.delete(&format!("/v1/sandboxes/{}?force=true", own.id)).await;
     }
     let made = red.post("/v1/sandboxes", json!({})).await.expect(201).json();

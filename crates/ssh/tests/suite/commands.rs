@@ -165,7 +165,7 @@ async fn every_command_is_in_the_ledger_and_every_login_in_the_audit() {
             .iter()
             .all(|call| call.who.as_deref() == Some("key login-lab") && call.frontend.as_str() == "ssh")
     );
-    // What the client program calls itself.
+    // The client program's name for itself.
     let config = client::Config {
         client_id: SshId::Standard("SSH-2.0-tester_1.0 of ours".into()),
         ..Default::default()

@@ -139,7 +139,7 @@ impl Names {
             entries.iter().map(|entry| (entry.path.rsplit('/').next().unwrap_or_default(), entry.kind));
         let offered = named.filter(|(file, _)| file.starts_with(begun)).map(|(file, kind)| {
             let slash = if kind == FileKind::Directory { "/" } else { "" };
-            // What is inside is hostile: a name must not move the cursor.
+            // Names inside are hostile: they must not move the cursor.
             format!("{name}:{directory}{}{slash}", output::printable(file))
         });
         offered.map(CompletionCandidate::new).collect()

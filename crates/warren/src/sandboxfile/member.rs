@@ -175,7 +175,7 @@ impl Reader<'_> {
         }
         let source = if host.contains('/') || host.starts_with('.') {
             let host_path = self.paths.resolve(host).map_err(|error| self.at(at, "volumes", &error))?;
-            // What the path was checked for must hold at every start: somebody may put a link there.
+            // The check of the path must hold at every start: somebody may put a link there.
             MountSource::Bind { host_path, no_links: true, allowed: None }
         } else {
             let name =

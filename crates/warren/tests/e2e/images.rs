@@ -58,7 +58,7 @@ fn an_image_is_imported_named_saved_and_loaded_again() {
     assert_eq!((&inspected["digest"], &inspected["config"]["workingDir"]), (&json!(digest), &json!("/etc")));
     world.run(&["image", "tag", "team/app:1", "other"]).expect(0);
 
-    // What a sandbox runs on cannot be taken from under it.
+    // The image that a sandbox runs on cannot be taken from under it.
     let ran = world.run(&[
         "run",
         "--name",
@@ -247,7 +247,7 @@ fn hints_are_about_what_was_done_and_the_rest_is_done_all_the_same() {
         let told = error["error"]["hint"].as_str().unwrap_or_default();
         assert!(error["error"]["kind"] == kind && told.contains(hint), "{arguments:?}: {refused:?}");
     }
-    // What unused images share is counted once.
+    // Layers that unused images share are counted once.
     let rows = world.run(&["df", "--json"]).expect(0).json();
     let images = rows["rows"].as_array().unwrap().iter().find(|row| row["kind"] == "images").unwrap().clone();
     let removed = world.run(&["image", "rm", "one", "nope", "two", "--json"]).expect(125);

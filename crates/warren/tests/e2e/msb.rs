@@ -18,7 +18,7 @@ impl World {
     /// This world's command, called by the other name.
     fn msb(&self, args: &[&str]) -> Command {
         let mut command = self.command(args);
-        // What a link does, without one.
+        // Does what a link does, without one.
         command.arg0("/usr/local/bin/msb");
         command
     }

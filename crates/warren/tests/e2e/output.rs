@@ -85,7 +85,7 @@ fn a_mistake_is_answered_with_the_next_step() {
         assert_eq!(told["error"]["kind"], "invalid_request", "{refused:?}");
         assert!(told["error"]["hint"].as_str().unwrap().contains("--help"), "{refused:?}");
     }
-    // What follows the program is its own.
+    // Words behind the program are its own.
     assert_eq!(world.run(&["exec", "dev", "echo", "--bogus", "-x"]).expect(0).text(), "--bogus -x\n");
 }
 

@@ -90,7 +90,7 @@ fn a_page_inside_works_and_stays_by_itself() {
         assert_eq!(seen.remove(&format!("{name} post")), Some(json!("0 ")), "{name}");
     }
     assert_eq!(found, alone);
-    // What the page sent to its neighbour with the browser's cookie never arrived there.
+    // The page's request to its neighbour, with the browser's cookie, never arrived there.
     let posts = world.run(&["exec", "neighbour", "python3", "-c", POSTS]).expect(0).text();
     assert_eq!(posts.trim(), "[]");
     served.stop();

@@ -36,7 +36,7 @@ fn an_image_is_pushed_to_a_registry_that_was_logged_in_to() {
     assert!(pushed.starts_with(&name) && digest.starts_with("sha256:"), "{pushed}");
     // Again: nothing is sent twice, and it is the same image.
     assert_eq!(world.run(&["push", "it", "--to", &name]).expect(0).text(), pushed);
-    // What was pushed is what is pulled.
+    // The image that was pushed is the one that is pulled.
     world.run(&["image", "prune", "--force"]).expect(0);
     assert_eq!(world.run(&["pull", "--quiet", &name]).expect(0).text().trim(), digest);
     let ran = world.run(&["run", "--image", &name, "--", "cat", "/etc/word"]).expect(0);

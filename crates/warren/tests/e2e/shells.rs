@@ -51,7 +51,7 @@ fn completes(program: &str, args: &[&str], load: &str) {
     pty.expect_first("ghthouse");
     pty.type_in("- | tar -xO\r");
     pty.expect_first("reached");
-    // What is inserted is a name, and never a command of this shell.
+    // Completion inserts a name, and never a command of this shell.
     pty.type_in("warren cp web-of-lies:/srv/t/\t");
     pty.expect_first("trapped");
     pty.type_in(" . && echo co''pied\r");

@@ -56,7 +56,7 @@ fn space_is_told_and_only_what_nobody_uses_is_given_back() {
         "{asked:?}"
     );
     assert_eq!(row(&world, "volumes").0, 2);
-    // What cannot be had again goes only when it is named.
+    // Things that cannot be had again go only when they are named.
     let pruned = world.run(&["prune", "--force", "--json"]).expect(0).json();
     for kind in ["sandboxes", "snapshots", "volumes"] {
         assert_eq!(pruned[kind], Value::Array(Vec::new()), "{pruned}");

@@ -86,7 +86,7 @@ fn todays_program_starts_the_sandboxes_of_every_release() {
         assert_eq!(run(&["exec", "onhost", "echo", "here"]), "here\n");
         run(&["snapshot", "restore", "ready", "--name", "back"]);
         assert_eq!(run(&["exec", "back", "cat", "/root/sum"]), "42\n");
-        // What is new works beside it, on the old image.
+        // A new sandbox works beside it, on the old image.
         assert_eq!(run(&["run", "--image", "tiny:1", "echo", "new"]), "new\n");
     }
 }

@@ -285,7 +285,7 @@ fn layers_are_used_again_until_something_changes() {
     site.daemon.serve();
     assert_eq!(cached(&site.built(&["-t", "app"])), [2, 3, 4, 5]);
     assert_eq!(cached(&site.built(&["-t", "app", "--no-cache"])), Vec::<u64>::new());
-    // What one build keeps for the next is not shown, and goes with images that nobody uses.
+    // Layers that one build keeps for the next are not shown, and go with images that nobody uses.
     let listed = site.daemon.ok(["image", "ls"]);
     assert_eq!(
         listed.lines().filter(|line| line.contains("sha256") || line.contains("linux/")).count(),
@@ -366,7 +366,7 @@ fn a_daemon_killed_in_the_middle_leaves_nothing() {
     site.daemon.serve();
     until("what the build left is gone", || site.daemon.leftovers().is_empty());
     site.assert_nothing_left();
-    // What was whole is kept.
+    // Whole layers are kept.
     site.put("Dockerfile", "FROM base\nRUN touch /one\nRUN touch /two\n");
     assert_eq!(cached(&site.built(&["-t", "app"])), [2]);
 }

@@ -106,7 +106,7 @@ fn a_daemon_killed_at_any_step_of_a_build_leaves_nothing_half_made() {
     });
     crash(&mut site, build, true);
 
-    // What was whole is used again, and what is left of it goes with the last who wants it.
+    // Whole layers are used again, and the rest of them goes with the last who wants it.
     let events = site.built(&["-t", "app"]);
     assert!(cached(&events).contains(&2), "{events:?}");
     assert_eq!(site.look("app", "stat -c %s /big /copy"), SIZES);
@@ -196,7 +196,7 @@ fn builds_at_the_same_time_do_not_mind_each_other_nor_what_commands_leave_behind
     let told = printed(&site.built(&["-t", "app"]));
     assert!(told.len() == 5_000_000 || told.contains("left out"), "{} bytes", told.len());
 
-    // What is fetched for a build is told as for any pull.
+    // The image fetched for a build is told as for any pull.
     let registry = Registry::start();
     let image = |marker: &str| {
         let layers = vec![Layer::busybox(), Layer::new().file("marker", marker.as_bytes())];

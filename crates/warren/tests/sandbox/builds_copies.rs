@@ -43,7 +43,7 @@ fn copies_are_as_docker_makes_them() {
         site.put(name, name);
     }
     fs::set_permissions(path("closed"), fs::Permissions::from_mode(0o750)).unwrap();
-    // What is no file stays here; links are links, wherever they lead.
+    // Entries that are no files stay here; links are links, wherever they lead.
     let _socket = UnixListener::bind(path("socket")).unwrap();
     assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
     std::os::unix::fs::symlink("/etc/passwd", path("out")).unwrap();

@@ -35,7 +35,7 @@ fn a_fork_bomb_in_a_cell_harms_only_its_cell() {
         daemon.command(["code", "python", "-s", "box", "--timeout", "2s", "-c", bomb]).output().unwrap();
     assert_eq!(output.status.code(), Some(124), "{}", text(&output.stderr));
     assert_eq!(daemon.sh_ok("neighbour", "echo alive"), "alive");
-    // What it left may take every process there is; a fresh start of the sandbox takes it away.
+    // Its leftovers may take every process there is; a fresh start of the sandbox takes them away.
     if !run(&daemon, "python", "1").status.success() {
         daemon.ok(["restart", "--grace", "0s", "box"]);
     }

@@ -292,7 +292,7 @@ print(os.sched_getscheduler(1))
     daemon.sh("cell", "renice -n 19 -u root; renice -n 19 -g 1; ionice -c 3 -u 0");
     assert_eq!(priority(), before);
     assert_eq!(daemon.sh_ok("cell", "echo there"), "there");
-    // What a workload does to itself and to its own children works on.
+    // A workload can still act on itself and on its own children.
     let own = "import os, resource, subprocess, time\n\
                resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n\
                child = subprocess.Popen(['sleep', '60'])\n\

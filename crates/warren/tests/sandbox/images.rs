@@ -41,7 +41,7 @@ fn a_sandbox_on_an_image_sees_the_image_and_what_it_says_of_itself() {
     assert_eq!(daemon.sh_ok("app", "cat /etc/hostname"), "app");
     // None of the host's programs or files.
     assert_eq!(daemon.sh_ok("app", "ls /"), "bin\ndev\netc\nnot\nproc\nrun\nsys\ntmp");
-    // What is written stays the sandbox's own, over a stop and a start and a new daemon.
+    // Changes to files stay the sandbox's own, over a stop and a start and a new daemon.
     daemon.sh_ok("app", "echo two > /etc/marker; echo new > /etc/new");
     daemon.create("other", &["--image", &name]);
     assert_eq!(daemon.sh_ok("other", "cat /etc/marker; test -e /etc/new || echo none"), "onenone");

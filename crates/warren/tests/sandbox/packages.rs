@@ -211,7 +211,7 @@ fn apt_works_on_the_image_of_this_host() {
     index.shut_down();
     daemon.create("second", &[]);
     installed(&daemon, &["second", "-m", "apt", "badger=2.0-1"], "badger 2.0-1");
-    // What is there is known, what is not is told.
+    // Packages that exist are known, and missing ones are told.
     let failed = job(&daemon, &["second", "-m", "apt", "no-such-animal"]);
     assert_eq!(failed["state"], "failed");
     assert!(failed["message"].as_str().unwrap().contains("no-such-animal"), "{failed:#}");
@@ -235,7 +235,7 @@ fn package_managers_in_a_shell_reach_the_same_index() {
         assert_eq!(daemon.sh_ok("lab", apt), "badger 2.0-1");
     }
     assert_eq!(host_state(), before);
-    // What the sandbox says itself wins: nothing listens there.
+    // The sandbox's own settings win: nothing listens there.
     let own = "printf '[global]\nindex-url = http://127.0.0.1:9/own/\nretries = 0\n' >/etc/pip.conf";
     daemon.sh_ok("lab", own);
     let (code, said, _) = daemon.sh("lab", "pip download slowpoke 2>&1");

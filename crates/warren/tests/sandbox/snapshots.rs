@@ -230,7 +230,7 @@ fn an_archive_loads_elsewhere_and_a_changed_one_nowhere() {
         assert_eq!((on_disk(&there), there.ok(["image", "ls", "-q"])), (vec![], String::new()));
         fs::write(&path, good).unwrap();
         assert_eq!(there.ok(["snapshot", "load", "-i", &file]), "top\n");
-        // What is there already is fine.
+        // Loading a snapshot that is there already is fine.
         assert_eq!(there.ok(["snapshot", "load", "-i", &file]), "top\n");
         let renamed = there.output(["snapshot", "load", "-i", &file, "--name", "other"]);
         let told = text(&renamed.stderr);

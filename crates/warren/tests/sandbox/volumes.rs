@@ -177,7 +177,7 @@ fn a_mount_does_what_it_was_asked_and_no_more() {
     }
     assert_eq!(fs::read_to_string(sub.join("x")).unwrap(), "x");
 
-    // What is the daemon's own is shown to nobody, under no name and from no height.
+    // The daemon's own files are shown to nobody, under no name and from no height.
     let link = host.path().join("link");
     std::os::unix::fs::symlink(daemon.run_directory(), &link).unwrap();
     let above = daemon.home().parent().unwrap().to_owned();

@@ -57,7 +57,7 @@ pub(super) async fn upload(call: Call, arguments: Arguments) -> ToolResult<Uploa
         engine.ensure_running(&call.who, &which).await.map_err(words::failure)?;
         let options = WriteOptions { mode: WriteMode::Replace, permissions, parents: true };
         let written = engine.write_file(&call.who, &which, &path, options, bytes).await;
-        // What went wrong at the host comes first: the sandbox only saw that the bytes broke off.
+        // A failure at the host comes first: the sandbox only saw that the bytes broke off.
         if let Some(Err(error)) = report.and_then(|report| report.take()) {
             return Err(words::failure(error));
         }

@@ -91,7 +91,7 @@ impl<T: Transport<RoleServer, Error = io::Error>> Transport<RoleServer> for Pati
             ClientJsonRpcMessage::Request(request) => drop(self.asked.ids().insert(request.id.clone())),
             ClientJsonRpcMessage::Notification(notification) => {
                 use rmcp::model::ClientNotification::CancelledNotification;
-                // What was cancelled is not answered.
+                // A cancelled request is not answered.
                 if let CancelledNotification(cancelled) = &notification.notification
                     && let Some(id) = &cancelled.params.request_id
                 {

@@ -179,7 +179,7 @@ fn local(events: &Arc<EventLog>) -> LocalSessionManager {
     let mut config = SessionConfig::default();
     config.keep_alive = Some(IDLE_LIMIT);
     config.init_timeout = Some(INIT_LIMIT);
-    // What was sent is in the log of events, which has a limit; the library would keep it once more.
+    // Messages that were sent are in the log of events, which has a limit; the library would keep them once more.
     config.completed_cache_ttl = Duration::ZERO;
     let mut local = LocalSessionManager::default();
     local.session_config = config;
@@ -193,7 +193,7 @@ impl SessionManager for OwnSessions {
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Error> {
         let evicted = self.all.make_room(&self.owner).map_err(|Full| {
             self.is_full.store(true, Ordering::Relaxed);
-            // What this says is not told: the answer is made from the mark.
+            // Nobody sees this error: the answer is made from the mark.
             Error::SessionNotFound(SessionId::default())
         })?;
         if let Some((id, evicted)) = evicted {

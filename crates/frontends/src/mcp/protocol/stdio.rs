@@ -139,7 +139,7 @@ async fn serve(
         }
     };
     let (read, write) = stream.into_split();
-    // What came right behind the request has been read with it.
+    // Bytes that came right behind the request have been read with it.
     let read = io::Cursor::new(begun).chain(read);
     let lines = AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_MESSAGE_BYTES);
     let patient = Patient::new(lines, gone, async move { hangup.noticed().await }.boxed());

@@ -278,7 +278,7 @@ async fn a_principal_sees_its_namespace_and_nothing_else() {
         let known = complete(&blue, template(), argument, "", &context).await.unwrap();
         assert!(known.iter().any(|value| value == expected), "{argument}: {known:?}");
     }
-    // What happens to others is not told: the first news is of one's own.
+    // Changes of others are not told: the first news is of one's own.
     ask(in_blue.clone(), "sandbox_stop", json!({ "name": "theirs" })).await;
     assert!(futures_util::FutureExt::now_or_never(watch_all.next()).is_none());
     create(&red, "ours").await;

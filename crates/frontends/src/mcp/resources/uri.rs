@@ -84,7 +84,7 @@ impl Target {
             Some((id, tail)) => (id, Some(tail)),
             None => (of_exec, None),
         };
-        // What is no id can name no exec.
+        // A text that is no id can name no exec.
         let id: ExecId = decode(uri, id)?.parse().map_err(|_malformed| unknown(uri))?;
         match tail {
             None => Ok(Self::Exec { name, id }),

@@ -102,7 +102,7 @@ pub(super) fn warning(failed: &FailedCommand<'_>) -> Option<String> {
             let has = match failed.network.reach {
                 NetworkReach::Nothing => "no network",
                 NetworkReach::Packages => "no network but package indexes",
-                // What was denied is told beside this.
+                // The denials are told beside this.
                 NetworkReach::Policy if !failed.network.denied.is_empty() => return None,
                 NetworkReach::Policy => {
                     let log = denials::log(failed.sandbox, failed.surface);

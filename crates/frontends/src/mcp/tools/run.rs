@@ -215,7 +215,7 @@ mod tests {
         client.data("sandbox_create", json!({ "name": "mine", "requestId": "r-1" })).await;
         assert_ne!(run(false).await, "mine");
         assert_eq!(n_sandboxes(&client).await, 1);
-        // What the same run made before and was to be kept is kept.
+        // The sandbox that the same run made before and was to keep is kept.
         let kept = run(true).await;
         assert_eq!(run(false).await, kept);
         assert_eq!(n_sandboxes(&client).await, 2);

@@ -63,7 +63,7 @@ impl Status {
         let is = Self::of(view);
         match self {
             Self::All => true,
-            // What is made here starts at once.
+            // Sandboxes made here start at once.
             Self::Created => is == Self::Starting,
             Self::Failed => is == Self::Crashed,
             wanted => is == wanted,

@@ -206,7 +206,7 @@ fn a_key_opens_no_more_than_its_ceilings_and_only_the_owner_grants_beyond_them()
         assert!(reaches("lab", "db.corp.example"));
         assert!(!reaches("lab", "other.example"), "everything else stays below the ceilings");
 
-        // What is made of it has its policy at most, and not the grant.
+        // A sandbox made of it has its policy at most, and not the grant.
         hold(&daemon, "lab");
         daemon.ok(["snapshot", "create", "lab", "--name", "base"]);
         daemon.ok(["snapshot", "restore", "base", "--name", "again"]);

@@ -106,7 +106,7 @@ fn comes_through(count: &AtomicUsize) {
 
 /// Looks on for a while that nobody comes through.
 fn nobody_comes_through(count: &AtomicUsize) {
-    // What was on its way has arrived by then.
+    // Traffic that was on its way has arrived by then.
     thread::sleep(Duration::from_millis(500));
     let before = count.load(Ordering::SeqCst);
     thread::sleep(Duration::from_millis(1000));

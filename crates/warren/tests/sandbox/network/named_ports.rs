@@ -162,7 +162,7 @@ fn what_this_form_cannot_hold_is_refused_or_waits_for_the_next_start() {
         ]);
         assert_eq!(view["pending"], Value::Bool(true), "{view}");
         assert_eq!(connect(&daemon, "lab", "93.184.216.34", 7000), "ConnectionRefusedError");
-        // What it closes, it closes at once.
+        // A change that closes something takes effect at once.
         let view = daemon.json(["network", "lab", "--deny", "93.184.216.34:80", "--json"]);
         assert_eq!(view["pending"], Value::Bool(true), "{view}");
         assert_eq!(connect(&daemon, "lab", "93.184.216.34", 80), "ConnectionResetError");

@@ -63,7 +63,7 @@ pub(crate) fn in_a_world(story: fn()) {
         .unwrap();
     let told = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{told}");
-    // What was not tested, and what was measured.
+    // Repeats what was not tested, and what was measured.
     for line in told.lines().filter(|line| line.contains("not tested:") || line.contains("measured:")) {
         println!("{line}");
     }

@@ -61,7 +61,7 @@ pub(crate) async fn search(
     let files = stream::iter(found.paths)
         .map(|path| async move { engine.stat(who, which, &path, false).await })
         .buffered(MAX_AT_ONCE)
-        // What went away meanwhile is not found.
+        // Files that went away meanwhile are not found.
         .filter_map(|entry| async { entry.ok().filter(|entry| entry.kind != FileKind::Directory) })
         .map(|entry| EntryInfo::of(entry, &owners))
         .collect()

@@ -42,7 +42,7 @@ pub(super) fn hint(error: &Error) -> Option<String> {
         Next::Raise(Limit::VolumeQuota) => "Delete files from the volume, or use one with a higher quota.",
         Next::MakeKey | Next::SignIn => "Ask the server's operator for a key.",
         Next::Allow(host) => return Some(format!("Allow {host:?} in the sandbox's network policy.")),
-        // What no tool here makes, changes or removes.
+        // No tool here makes, changes or removes these.
         Next::Raise(Limit::Volumes | Limit::Snapshots | Limit::Keys)
         | Next::Remove(_)
         | Next::RemoveUsers(_)

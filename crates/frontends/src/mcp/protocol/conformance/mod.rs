@@ -223,7 +223,7 @@ impl ServerHandler for Handler {
                 () = context.cancelled() => return Ok(()),
                 change = changes.recv() => change,
             };
-            // What was not asked for is refused by the sink.
+            // The sink refuses changes that were not asked for.
             match change {
                 Ok(Change::Tools) => context.sink().notify_tool_list_changed().await.ok(),
                 Ok(Change::Prompts) => context.sink().notify_prompt_list_changed().await.ok(),

@@ -231,7 +231,7 @@ async fn contexts_are_made_branched_reset_and_removed() {
     // Without a language, the context's own.
     let pwd_again = json!({ "name": "box", "context": "sh", "code": "pwd" });
     assert_eq!(client.data("sandbox_run_code", pwd_again).await["stdout"], "/tmp\n");
-    // What a context has it keeps, and who thinks otherwise is told.
+    // A context keeps what it has, and a caller who asks otherwise is told.
     let mut elsewhere = pwd;
     elsewhere["cwd"] = json!("/etc");
     let envelope = client.ask("sandbox_run_code", elsewhere).await;

@@ -39,7 +39,7 @@ pub(super) fn plan(network: Option<&Network>, warnings: &mut Vec<String>) -> Res
         (Some(true), _) => Some(Preset::None),
         (_, preset) => preset,
     };
-    // What a profile adds comes last, as the profile itself does.
+    // The rules that a profile adds come last, as the profile itself does.
     rules.splice(0..0, net_rule::rules(network.rules.as_deref().unwrap_or_default())?);
     let asks_for_ports = network.ports.as_ref().is_some_and(|ports| !ports.is_empty());
     if preset.is_none() && network.allow.is_none() && rules.is_empty() && !asks_for_ports {

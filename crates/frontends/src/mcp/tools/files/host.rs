@@ -98,7 +98,7 @@ async fn copy_in(
             engine.unpack(who, which, path, false, told(call, tar)).await
         }
     };
-    // What went wrong at the host comes first: the sandbox only saw that the bytes broke off.
+    // A failure at the host comes first: the sandbox only saw that the bytes broke off.
     let copied = report.take().transpose()?.unwrap_or_default();
     written?;
     Ok(hostfs::Copied { host_path, ..copied })

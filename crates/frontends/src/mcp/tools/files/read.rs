@@ -84,7 +84,7 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
     let room = usize::try_from(wanted).unwrap_or(usize::MAX).min(max);
     let read = read_up_to(call.engine(), &call.who, which, &arguments.path, asked_offset, room).await;
     let (entry, bytes, is_more) = read.map_err(explained)?;
-    // What was not asked for is not missing.
+    // Bytes that were not asked for are not missing.
     let is_cut = is_more && !is_short;
     let encoding = arguments.encoding.unwrap_or_default();
     let part = Part::of(encoding, &bytes, asked_offset, is_more);
@@ -295,7 +295,7 @@ impl Lines {
             for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
                 self.take(piece);
                 if self.line > self.last {
-                    // What comes after is of no interest; dropping the stream stops whoever sends.
+                    // Later bytes are of no interest; dropping the stream stops whoever sends.
                     self.tidy();
                     return Ok(());
                 }

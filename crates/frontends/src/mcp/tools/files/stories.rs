@@ -240,7 +240,7 @@ async fn files_and_trees_are_copied_within_and_across() {
         client.data("sandbox_fs_list", json!({ "name": "peer", "path": "/there", "recursive": true })).await;
     let paths: Vec<_> = peer.as_array().unwrap().iter().map(|entry| &entry["path"]).collect();
     assert_eq!(paths, ["/there/a", "/there/d", "/there/d/b"]);
-    // What was used on the way is gone again.
+    // Temporary files are gone again.
     let top = client.data("sandbox_fs_list", json!({ "name": "peer", "path": "/" })).await;
     assert!(!top.to_string().contains("warren-copy"), "{top}");
     client.error("sandbox_fs_copy", across("/src", "/there"), "already_exists").await;

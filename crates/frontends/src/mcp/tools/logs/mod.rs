@@ -465,7 +465,7 @@ impl Log {
             () = call.cancelled.cancelled() => false,
         };
         if came {
-            // What is printed in one go is read in one go.
+            // Lines that are printed in one go are read in one go.
             sleep(SETTLE).await;
         }
         Ok(came)

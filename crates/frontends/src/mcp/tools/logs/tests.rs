@@ -176,7 +176,7 @@ async fn following_waits_for_the_next_line_and_never_hides_what_is_there() {
         assert_eq!(texts(&logs), [text]);
         cursor = logs["nextCursor"].clone();
     }
-    // What does not match does not end the wait.
+    // A line that does not match does not end the wait.
     let mut picky = wait(&cursor);
     picky["grep"] = json!("wanted");
     let (logs, ()) = tokio::join!(ask(&client, "sandbox_logs_stream", picky), async {

@@ -304,7 +304,7 @@ impl<'a> Poll<'a> {
             if left.is_zero() || self.ahead.iter().any(is_of_it) {
                 continue;
             }
-            // What is behind a step that is held stays behind it.
+            // Steps behind one that is held stay behind it.
             if let Some(begins) = begin_of_open_character(&self.steps, stream)
                 && begins < ready.0
             {

@@ -76,7 +76,7 @@ async fn named(call: &Call, path_or_name: &str) -> Result<SnapshotRef, Failure> 
     match listed_at(call, path_or_name).await? {
         Some(id) => Ok(SnapshotRef::from(&id)),
         None => {
-            // What lies elsewhere on the host is nobody's business who may not look there.
+            // Whether other files of the host exist is nobody's business who may not look there.
             hostfs::identify(call, path_or_name, Access::Read).await?;
             Err(none_at(path_or_name))
         }

@@ -39,7 +39,7 @@ pub(super) fn tools() -> Vec<Tool> {
     }
 }
 
-// What all of them take. No comments for the schema: the names say it.
+// The arguments that all of them take. No comments for the schema: the names say it.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Login {
     name: String,

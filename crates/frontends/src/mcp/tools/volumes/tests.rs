@@ -137,7 +137,7 @@ async fn what_is_moved_replaces_files_and_finds_its_way_made() {
     client.data("volume_fs_rename", two("/b", "/new/deep/b")).await;
     client.data("volume_fs_copy", two("/new/deep/b", "/more/c")).await;
     assert_eq!(read("more/c").await, "one");
-    // What fails leaves no directories behind.
+    // A call that fails leaves no directories behind.
     client.error("volume_fs_rename", two("/none", "/left/over"), "not_found").await;
     client.error("volume_fs_rename", two("/none", "/none"), "not_found").await;
     for tool in ["volume_fs_rename", "volume_fs_copy"] {

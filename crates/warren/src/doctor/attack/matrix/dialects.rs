@@ -91,7 +91,7 @@ async fn opensandbox(stage: &Stage, of: &Belongings) -> CommandResult<Vec<Operat
     let mut all = Vec::new();
     for (path, item) in document["paths"].as_object().into_iter().flatten() {
         for (method, _) in item.as_object().into_iter().flatten().filter(|(key, _)| *key != "parameters") {
-            // What is inside is named by its own address.
+            // A route inside is named by its own address.
             let inside = path.rsplit_once("/proxy/").map_or(path.as_str(), |(_, inside)| inside);
             let query = query(method, inside, of);
             let mut operation =
