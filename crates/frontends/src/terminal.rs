@@ -18,7 +18,7 @@ use crate::http::{ActivityGuard, Refusal, StreamLease, StreamPlace};
 
 /// Longest frame of a client.
 const MAX_FRAME_BYTES: usize = 1024 * 1024;
-/// Between two pings: shorter than the idle limit of common proxies. A client that is gone is noticed by them.
+/// The time between two pings: shorter than the idle limit of common proxies. A client that is gone is noticed by them.
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// The daemon leaves; the client may come back.
 const GOING_AWAY: u16 = 1001;

@@ -46,9 +46,9 @@ pub struct Ssh {
     engine: Engine,
     settings: Arc<Settings>,
     config: Arc<Config>,
-    /// Those who have not logged in yet, by address.
+    /// The places of clients that have not logged in yet, by address.
     strangers: Arc<Places<IpAddr>>,
-    /// Those who have, by key.
+    /// The places of clients that have, by key.
     guests: Arc<Places<Option<KeyId>>>,
     /// The owner's own, so that nobody else can use them up.
     owners: Arc<Semaphore>,

@@ -17,11 +17,11 @@ pub(crate) const LISTEN: &str = "WARREN_LISTEN";
 pub(crate) const LOG: &str = "WARREN_LOG";
 pub(crate) const NAMESPACE: &str = "WARREN_NAMESPACE";
 
-/// Those of mcp-sandbox, for a daemon that speaks its dialect.
+/// The variables of mcp-sandbox, for a daemon that speaks its dialect.
 pub(crate) const APP_HOST: &str = "APP_HOST";
 pub(crate) const APP_PORT: &str = "APP_PORT";
 
-/// Those of opensandbox-mcp, for `warren mcp` in its dialect.
+/// The variables of opensandbox-mcp, for `warren mcp` in its dialect.
 pub(crate) const OPEN_SANDBOX_API_KEY: &str = "OPEN_SANDBOX_API_KEY";
 pub(crate) const OPEN_SANDBOX_DOMAIN: &str = "OPEN_SANDBOX_DOMAIN";
 

@@ -19,7 +19,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 const MAX_KEY_BYTES: usize = 32 * 1024 * 1024;
 /// The same of those with a link, so that whoever passes a link on does not pass all of it on.
 const MAX_LINK_BYTES: usize = 32 * 1024 * 1024;
-/// Nobody knows when a slow reader is done.
+/// The wait that a refused reader is told. Nobody knows when a slow reader is done.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// The budgets for bytes on their way to readers. Clones share them.

@@ -43,7 +43,7 @@ impl Asker {
         self.0.set(Some(who.clone())).unwrap_or_default();
     }
 
-    /// Nobody asks who this is, and nothing is written down.
+    /// Leaves the request out of the audit: nobody asks who this is, and nothing is written down.
     pub(super) fn ignore(&self) {
         self.0.set(None).unwrap_or_default();
     }

@@ -147,7 +147,7 @@ impl Gate {
         if is_of_port { request } else { theirs::route(request, self.dialect == "opensandbox") }
     }
 
-    /// It keeps the audit.
+    /// Returns the engine, which keeps the audit.
     pub(super) fn engine(&self) -> &Engine {
         &self.engine
     }

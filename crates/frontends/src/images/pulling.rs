@@ -43,7 +43,7 @@ struct Layer {
     is_fresh: bool,
 }
 
-/// All of it in numbers.
+/// The progress of a whole pull, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) n_layers: usize,

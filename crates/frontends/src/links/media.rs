@@ -3,7 +3,7 @@
 //! Pictures and text are shown. HTML, scripts and styles are text too: what was made in a sandbox never becomes a page
 //! of ours. Everything else is saved.
 
-/// As many bytes as are looked at.
+/// The first bytes of a file that are looked at.
 pub(super) const SNIFFED_BYTES: u64 = 4096;
 
 /// How something is served.

@@ -43,7 +43,7 @@ pub struct LinkSettings {
     pub public: Option<BaseUrl>,
     /// The daemon's address on TCP, for those who ask by other ways.
     pub listener: Option<BaseUrl>,
-    /// Below which servers inside have their host names, beside `localhost`.
+    /// The domain below which servers inside have their host names, beside `localhost`.
     pub port_domain: Option<PortDomain>,
 }
 
@@ -155,7 +155,7 @@ impl AskersLinks {
         Ok(format!("{}/#{told}", self.base()?))
     }
 
-    /// Those to what is in one sandbox.
+    /// Returns the links to what is in one sandbox.
     pub(crate) fn to(self, sandbox: &SandboxId) -> SandboxLinks {
         SandboxLinks { links: self, sandbox: sandbox.clone() }
     }

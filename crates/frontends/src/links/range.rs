@@ -42,7 +42,7 @@ pub(crate) enum Part {
         start: u64,
         length: u64,
     },
-    /// Beyond its end.
+    /// The part is beyond the file's end.
     Nothing,
 }
 

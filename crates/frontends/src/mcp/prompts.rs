@@ -34,7 +34,7 @@ pub(crate) struct Prompt {
     pub(crate) text: fn(&Values<'_>) -> String,
 }
 
-/// Those of the native surface.
+/// The prompts of the native surface.
 pub(super) static NATIVE: [Prompt; 3] = [
     Prompt {
         name: "getting-started",

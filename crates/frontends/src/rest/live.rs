@@ -25,7 +25,7 @@ use super::{
 };
 use crate::http::ApiResult;
 
-/// Between two comments on a silent stream: shorter than the idle limit of common proxies.
+/// The time between two comments on a silent stream: shorter than the idle limit of common proxies.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const TOPICS: [(&str, LiveTopic); 6] = [
     ("sandboxes", LiveTopic::Sandboxes),

@@ -23,7 +23,7 @@ use crate::{
     images::Pulling,
 };
 
-/// Between two looks at how far a pull is.
+/// The time between two looks at how far a pull is.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) type Line<V> = Result<Numbered<V>>;

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::v1::ENTRIES_MEDIA_TYPE;
 use crate::http::{self, HttpRequestId};
 
-/// Between two comments on a silent SSE stream: shorter than the idle limit of common proxies.
+/// The time between two comments on a silent SSE stream: shorter than the idle limit of common proxies.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const NDJSON: &str = "application/x-ndjson";
 

@@ -16,7 +16,7 @@ use crate::{directories::Directories, env};
 
 /// This program, also after its file was replaced.
 const OWN_PROGRAM: &str = "/proc/self/exe";
-/// It makes a sandbox as a test, which takes a second or two.
+/// The longest that `doctor` may take. It makes a sandbox as a test, which takes a second or two.
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 /// Longest answer that is read.
 const MAX_ANSWER_BYTES: u64 = 1024 * 1024;

@@ -26,7 +26,7 @@ pub(super) type Locks = (Lock, Option<Lock>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Replaced {
     Any,
-    /// Those that a command started by itself.
+    /// Only daemons that a command started by itself.
     Unasked,
 }
 

@@ -146,7 +146,7 @@ impl ProjectSandboxes {
         }
     }
 
-    /// Those that are no longer in the file, last in the alphabet first.
+    /// Returns the steps for members that are no longer in the file, last in the alphabet first.
     pub(crate) fn surplus(&self, project: &Project, action: Action) -> Vec<Step> {
         let is_known = |name: &String| project.members.iter().any(|member| member.name == *name);
         let surplus = self.members.iter().rev().filter(|(name, _)| !is_known(name));

@@ -128,7 +128,7 @@ fn sandbox_of(text: &str) -> Result<SandboxRef> {
 #[derive(Debug)]
 pub(super) struct Pairs(Vec<(String, String)>);
 
-/// Those of a route that answers everyone.
+/// The pairs of a route that answers everyone.
 impl FromRequestParts<Front> for Pairs {
     type Rejection = ApiError;
 

@@ -55,7 +55,7 @@ impl Unread {
         response
     }
 
-    /// Nobody is to wait for the rest of what has been answered by now.
+    /// Forgets the rest of what has been answered by now: nobody is to wait for it.
     pub(super) fn forget(&self) {
         self.is_some.store(false, Ordering::Release);
         self.is_much.store(false, Ordering::Release);

@@ -51,7 +51,7 @@ pub(super) struct EventLog {
 pub(super) struct EventBudget {
     max_bytes: usize,
     n_bytes: AtomicUsize,
-    /// As many as there are sessions.
+    /// The logs of events, as many as there are sessions.
     logs: Mutex<Vec<Weak<EventLog>>>,
 }
 

@@ -48,7 +48,7 @@ const SESSION_HEADER: &str = "mcp-session-id";
 const JSON: &[u8] = b"application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
-/// Between two comments on a silent stream: shorter than the idle limit of common proxies.
+/// The time between two comments on a silent stream: shorter than the idle limit of common proxies.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone)]

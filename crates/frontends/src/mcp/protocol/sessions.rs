@@ -40,7 +40,7 @@ const MAX_SESSIONS: usize = 1024;
 /// The sessions of one owner; one more costs it the one that is idle longest. Where none is idle, there is no further
 /// one.
 const MAX_SESSIONS_EACH: usize = 256;
-/// Between two looks for events that nobody will come back for.
+/// The time between two looks for events that nobody will come back for.
 const PRUNE_EVERY: Duration = Duration::from_secs(30);
 
 /// Every session of a daemon.

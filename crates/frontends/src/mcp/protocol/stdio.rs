@@ -45,7 +45,7 @@ pub fn stdio_path(dialect: Option<&str>) -> String {
     dialect.map_or_else(|| PATH.to_owned(), |name| format!("{PATH}/{name}"))
 }
 
-/// Between two looks whether a client that says no more still listens.
+/// The time between two looks whether a client that says no more still listens.
 const HANGUP_LOOK: Duration = Duration::from_millis(200);
 /// The value that `Upgrade` must have.
 pub const UPGRADE_PROTOCOL: &str = "warren-mcp";

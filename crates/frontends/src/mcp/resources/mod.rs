@@ -131,7 +131,7 @@ pub(super) fn is_known(uri: &str) -> bool {
     all_templates().iter().any(is_template) || Target::parse(uri).is_ok()
 }
 
-/// Those that a surface lists.
+/// Returns the templates that a surface lists.
 pub(crate) fn templates(surface: &Surface) -> Vec<TemplateEntry> {
     if surface.manner.schemes.contains(&NATIVE_SCHEME) { all_templates() } else { Vec::new() }
 }

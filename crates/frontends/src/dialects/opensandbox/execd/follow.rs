@@ -24,7 +24,7 @@ use super::{
 };
 use crate::denials;
 
-/// Between two signs of life on a silent stream.
+/// The time between two signs of life on a silent stream.
 const PING_EVERY: Duration = Duration::from_secs(3);
 
 /// The kind of work that is followed.

@@ -16,7 +16,7 @@ use crate::{
     http::ApiResult,
 };
 
-/// Between two readings on a stream.
+/// The time between two readings on a stream.
 const WATCHED_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) async fn metrics(ask: Ask) -> ApiResult<Json<Value>> {

@@ -14,7 +14,7 @@ use crate::{
     mcp::{Answer, Call, Failure, ToolResult},
 };
 
-/// Between two words of progress.
+/// The time between two words of progress.
 pub(super) const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -362,7 +362,7 @@ async fn follow_for(
 /// The log of a sandbox at one moment.
 struct Log {
     which: SandboxRef,
-    /// Those that the filter wants.
+    /// The execs that the filter wants.
     execs: Vec<ExecView>,
     /// Lines of later moments may still be overtaken by others; they are left for the next call.
     horizon_ms: i64,

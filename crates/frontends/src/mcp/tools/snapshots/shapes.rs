@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::mcp::Nullable;
 
-/// There is no memory in one.
+/// The scope of every snapshot: there is no memory in one.
 const SCOPE: &str = "disk";
 /// A directory with what an overlay changed.
 const FORMAT: &str = "tree";
