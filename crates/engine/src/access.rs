@@ -19,7 +19,7 @@ pub struct Principal {
     pub key: Option<KeyId>,
     pub access: Access,
     pub quota: Quota,
-    /// What its sandboxes reach at most, beside the operator's own ceiling.
+    /// A ceiling on what its sandboxes reach, in addition to the operator's own.
     pub network: Option<Arc<Policy>>,
     /// Runs the daemon, and is the only one to manage its keys.
     pub is_owner: bool,
@@ -47,7 +47,7 @@ pub enum Access {
     ReadOnly,
 }
 
-/// What a key may have at the same time. Counts the existing sandboxes that the key itself made.
+/// The most that a key may have at the same time. Only existing sandboxes that the key itself made count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
     pub sandboxes: Option<u32>,

@@ -269,7 +269,7 @@ impl Engine {
     }
 }
 
-/// What a caller is told who set no limit of time.
+/// Words the notice for a caller who set no time limit.
 fn said_idle(idle: Duration) -> String {
     let seconds = idle.as_secs();
     let span = match seconds {
@@ -292,7 +292,7 @@ fn gave_up(spec: &SandboxSpec) -> Error {
     }
 }
 
-/// What one attempt is to make.
+/// The sandbox that one attempt is to make.
 struct Wanted<'a> {
     spec: &'a SandboxSpec,
     pending: &'a Pending,

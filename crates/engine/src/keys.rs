@@ -97,7 +97,7 @@ impl Keys {
         self.lock().get(id).map(|record| record.key.namespace.clone())
     }
 
-    /// What a key is called, whether it has ended or not.
+    /// Returns the name of a key, whether it has ended or not.
     pub(crate) fn name_of(&self, id: &KeyId) -> Option<String> {
         self.lock().get(id).map(|record| record.key.name().to_owned())
     }

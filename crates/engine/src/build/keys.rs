@@ -1,4 +1,4 @@
-//! What an instruction is made of, as a digest: the same key means that the layer can be used again.
+//! Digests of what instructions are made of: the same key means that the layer can be used again.
 
 use ::images::Digest;
 use build::{CopyStep, RunStep};

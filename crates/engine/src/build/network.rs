@@ -1,5 +1,5 @@
-//! What a command of `RUN` reaches: the package indexes that the operator chose, as installs in sandboxes do. What the
-//! build's policy allows beyond them is its sandboxes' own network.
+//! The network of a `RUN` command: the package indexes that the operator chose, as for installs in sandboxes. Whatever
+//! the build's policy allows beyond them is reached through its sandboxes' own network.
 //!
 //! pip, uv and npm are told by variables. apt is told by a file in `/run`, which is in no layer: the gateway is its proxy, so
 //! that the sources which the image has keep their names, and nothing that apt writes down names us. What managers would keep

@@ -16,7 +16,7 @@ use crate::{ByteStream, disk::may_block, error, names};
 /// Below the home.
 const BUILDS: &str = "builds";
 
-/// What is copied at once.
+/// Bytes copied at a time.
 const COPY_BYTES: usize = 256 * 1024;
 
 /// How much is taken, from what, and whether somebody still waits for it.

@@ -126,7 +126,7 @@ fn dockerfile(context: &Context, source: &DockerfileSource) -> Result<Vec<u8>> {
     })
 }
 
-/// What `.dockerignore` names does not exist for `COPY`, whoever packed the context.
+/// Removes from the context what `.dockerignore` names, so that `COPY` does not see it, whoever packed the context.
 fn leave_out(context: &mut Context, wanted: &dyn Fn() -> Result<()>) -> Result<()> {
     context.remove(OUTSIDE_DOCKERFILE);
     let Some(bytes) = context.read_file(".dockerignore", MAX_IGNORE_BYTES)? else { return Ok(()) };

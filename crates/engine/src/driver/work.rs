@@ -53,7 +53,7 @@ pub(super) enum WorkKind {
     Removing,
 }
 
-/// What follows a stop.
+/// The step after a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Rest,

@@ -242,7 +242,7 @@ pub(crate) fn drop_ended(record: &mut SandboxRecord, now: Timestamp) {
         .retain(|grant| requests.iter().any(|request| request.id == grant.id && request.holds_at(now)));
 }
 
-/// What a request is about, for events.
+/// Says what a request is about, for events.
 pub(crate) fn in_words(request: &NetworkRequest) -> String {
     let rules = request.rules.join(", ");
     let by = request.answered_by.as_deref().unwrap_or_default();

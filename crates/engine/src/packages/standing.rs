@@ -121,7 +121,7 @@ pub(crate) fn names_a_manager(words: &str) -> bool {
     MANAGERS.iter().any(|manager| words.contains(manager))
 }
 
-/// What the sandbox or the caller says stays.
+/// Sets the package managers' variables. Values from the sandbox or the caller stay.
 fn tell(env: &mut BTreeMap<String, String>) {
     env.entry("npm_config_globalconfig".to_owned()).or_insert_with(|| format!("{PLACE}/npmrc"));
     env.entry("APT_CONFIG".to_owned()).or_insert_with(|| format!("{PLACE}/apt.conf"));

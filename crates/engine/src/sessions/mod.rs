@@ -98,7 +98,7 @@ impl Holder {
         }
     }
 
-    /// What is counted together.
+    /// Returns the key under which sessions are counted together; none for those of no key.
     fn account(&self) -> Option<&KeyId> {
         match self {
             Self::Key(key) => Some(key),
@@ -199,7 +199,7 @@ fn no_such_token() -> Error {
         .with_next(Next::SignIn)
 }
 
-/// What a session stems from has ended.
+/// The error for a session whose origin, such as a key, has ended.
 pub(crate) fn signed_out() -> Error {
     Error::new(ErrorKind::Unauthenticated, "this session has ended").with_next(Next::SignIn)
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::registry::Snapshot;
 use crate::SandboxRef;
 
-/// What to take a snapshot of.
+/// A request for a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotSpec {
     /// Invented from the sandbox's name when absent.

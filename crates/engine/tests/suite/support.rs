@@ -1,4 +1,4 @@
-//! What the stories share.
+//! Helpers that the stories share.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

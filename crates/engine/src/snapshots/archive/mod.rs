@@ -23,7 +23,7 @@ const MAX_INDEX_BYTES: usize = 64 * 1024;
 const INDEX_NAME: &str = "index.json";
 const IMAGE_PREFIX: &str = "image/";
 
-/// What goes into an archive.
+/// The parts that go into an archive, and whether it is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaveOptions {
     /// All snapshots beneath it: without them it loads only where they are.
