@@ -1,4 +1,4 @@
-//! What an image says about how it is run.
+//! The configuration of an image: how it is run.
 
 use std::collections::BTreeMap;
 

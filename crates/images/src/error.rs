@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by what the caller can do next.
+//! Errors, sorted by what the caller can do next.
 
 use std::{borrow::Cow, io, path::PathBuf, time::Duration};
 

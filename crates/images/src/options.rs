@@ -1,4 +1,4 @@
-//! What the owner of a store of images decides.
+//! The options that the owner of a store of images decides.
 
 use std::{
     collections::BTreeMap,
@@ -202,7 +202,7 @@ impl Default for Retry {
     }
 }
 
-/// What is too much to be an honest image. Everything in an image comes from strangers.
+/// Limits beyond which no image is honest. Everything in an image comes from strangers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Largest manifest, index or configuration; they are held in memory.

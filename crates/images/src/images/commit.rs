@@ -53,7 +53,7 @@ pub struct Origin {
     pub history: Vec<History>,
 }
 
-/// What an image holds besides its layers.
+/// The parts of an image besides its layers.
 #[derive(Debug, Clone)]
 pub struct Commit {
     pub config: ImageConfig,

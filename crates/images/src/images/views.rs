@@ -69,7 +69,7 @@ pub struct LayerDetail {
     pub blob_bytes: u64,
     /// Unpacked.
     pub disk_bytes: u64,
-    /// What could not be kept as it was.
+    /// Warnings about whatever could not be kept as it was.
     pub warnings: Warnings,
 }
 

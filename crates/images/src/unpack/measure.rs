@@ -1,4 +1,4 @@
-//! What a layer would take on disk, without writing it.
+//! Measures the space that a layer would take on disk, without writing it.
 
 use std::{collections::HashSet, io::Read};
 

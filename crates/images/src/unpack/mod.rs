@@ -90,14 +90,14 @@ impl OpaqueMark {
     }
 }
 
-/// What came of a layer.
+/// The result of unpacking a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unpacked {
     /// Digest of the uncompressed archive.
     pub diff_id: Digest,
     /// Length of the uncompressed archive.
     pub tar_bytes: u64,
-    /// What the files take on disk, to a block.
+    /// The space that the files take on disk, to a block.
     pub disk_bytes: u64,
     pub n_entries: u64,
     /// The layer hides everything below it, which an overlay cannot be told by a mark on its root.
@@ -105,7 +105,7 @@ pub struct Unpacked {
     pub warnings: Warnings,
 }
 
-/// What could not be kept as the archive has it.
+/// Warnings about whatever could not be kept as the archive has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warnings {
     pub texts: Vec<String>,
@@ -146,7 +146,7 @@ pub(crate) fn read_archive(
     })
 }
 
-/// What both ends say. When the archive ends early, the one that decompresses knows why.
+/// Joins the results of both ends. When the archive ends early, the one that decompresses knows why.
 fn both<W>(written: Result<W>, fed: Result<()>) -> Result<W> {
     match (written, fed) {
         (Ok(written), fed) => fed.map(|()| written),

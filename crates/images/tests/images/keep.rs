@@ -1,4 +1,4 @@
-//! What stays and what goes.
+//! Collections: what stays and what goes.
 
 use std::{
     collections::BTreeMap,
