@@ -11,8 +11,7 @@ use crate::{
 /// Longest working directory that the kernel accepts.
 const MAX_CWD_BYTES: usize = 4095;
 
-/// What the names in a spec resolve to: an image reference, a snapshot or a path, volumes and
-/// secrets.
+/// The things that the names in a spec resolve to: an image reference, a snapshot or a path, volumes and secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
     pub rootfs: RootfsPlan,

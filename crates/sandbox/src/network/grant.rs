@@ -36,7 +36,7 @@ impl NetworkGrant {
 }
 
 impl NetworkPlan {
-    /// What the policies refused, judged by the grants. Returns the refusal if no grant opens it, or if a rule of the
+    /// Judges by the grants what the policies refused. Returns the refusal if no grant opens it, or if a rule of the
     /// sandbox's own policy denies it.
     pub(super) fn or_granted(
         &self,

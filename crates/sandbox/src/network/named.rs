@@ -20,7 +20,7 @@ pub struct ReachedPorts {
     pub udp: BTreeSet<u16>,
 }
 
-/// What this form cannot hold.
+/// The part of a plan that this form cannot hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotByName {
     #[error("its rules name more than {MAX_NAMED_PORTS} ports")]

@@ -13,7 +13,7 @@ pub const OWN_ADDRESS_V4: Ipv4Addr = Ipv4Addr::new(10, 83, 66, 1);
 pub const OWN_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0x6172, 0x7265, 0x6e00, 0, 0, 0, 1);
 /// The resolver of every sandbox. DNS questions to any address end at the edge; this one is nobody else's.
 pub const NAMESERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 66, 53);
-/// What packets from `raw4` and `raw6` are marked with, which is set on those sockets already. A first packet of a TCP
+/// The mark of packets from `raw4` and `raw6`, which is set on those sockets already. The first packet of a TCP
 /// connection passes only with it.
 pub const RELEASE_MARK: u32 = 0x7761_7272;
 
@@ -49,7 +49,7 @@ pub struct NetworkSockets {
 /// Most sockets of one network: those of the form of named ports.
 pub const MAX_NETWORK_SOCKETS: usize = MAX_NAMED_PORTS + 3;
 
-/// What a socket is, as the kernel says.
+/// The kind of a socket, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketKind {
     /// A listener.
