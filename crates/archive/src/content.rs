@@ -1,4 +1,4 @@
-//! What of a file is in an archive.
+//! The content of a file in an archive.
 
 /// A stretch of a file that is no hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -128,7 +128,7 @@ async fn compare(daemon: &Daemon, port: u16, options: &Options) -> Result<Report
 enum KeyExchange {
     /// The same for both servers.
     Same,
-    /// What the client chooses by itself, of what a server has.
+    /// The one that the client chooses by itself, of those that a server has.
     Default,
 }
 

@@ -172,8 +172,8 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with('#')
 }
 
-/// What stands before the escape at the end of a line, if it has one. Blanks after it do not count; an escaped escape
-/// does not either.
+/// Returns the line up to the escape at its end, if it has one. Blanks after it do not count; an escaped escape does
+/// not either.
 fn continued(line: &str, escape: char) -> Option<&str> {
     let begun = line.trim_end_matches([' ', '\t']).strip_suffix(escape)?;
     (!begun.ends_with(escape)).then_some(begun)

@@ -201,7 +201,7 @@ impl Code<'_> {
         self.daemon.remove(&sandbox).await
     }
 
-    /// What grows with the number of cells.
+    /// Measures the costs that grow with the number of cells.
     async fn many_cells(&mut self) -> Result<()> {
         let sandbox = self.daemon.create(json!({})).await?;
         for n in 0..CELLS_BEFORE {
