@@ -199,7 +199,7 @@ pub(crate) async fn stand(began: Instant, begun: Begun) -> Result<(Standing, Cre
     Ok((Standing { half_made, isolation, pidfd, stream: None }, costs))
 }
 
-/// What a place is made for.
+/// The purpose that a place is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     Sandbox,

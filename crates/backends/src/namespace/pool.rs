@@ -100,7 +100,7 @@ struct Place {
     id: SandboxId,
     standing: Standing,
     limits: LimitsPlan,
-    /// What was true of the host when it was made.
+    /// The state of the host when it was made.
     ground: Ground,
 }
 
@@ -245,7 +245,7 @@ impl State {
     }
 }
 
-/// What the keeper of the pool does next.
+/// The next step of the pool's keeper.
 enum Step {
     Make(Box<SandboxPlan>),
     Rest(Duration),

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What every package manager, and every `ldconfig` and `update-alternatives`, touches.
+/// The paths that every package manager, and every `ldconfig` and `update-alternatives`, touches.
 const WATCHED: &[&str] = &[
     "etc/ld.so.cache",
     "etc/alternatives",
