@@ -49,7 +49,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Life of the answers that we make up.
 const OWN_TTL: u32 = 60;
 
-/// What one sandbox has of the resolver.
+/// One sandbox's share of the resolver.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     rate: Rate,

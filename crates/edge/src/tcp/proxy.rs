@@ -23,7 +23,7 @@ pub struct UpstreamProxy {
     pub addresses: Vec<SocketAddr>,
     /// The value of `Proxy-Authorization`, which sandboxes never see.
     pub authorization: Option<String>,
-    /// What is reached without it, beside everything that is not the internet.
+    /// The ranges that are reached without it, beside everything that is not the internet.
     pub direct: Vec<IpNet>,
     /// The same, by name: these and all beneath them.
     pub direct_names: Vec<DnsName>,

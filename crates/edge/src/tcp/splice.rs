@@ -24,7 +24,7 @@ use crate::{hosts::HostCounting, sandbox::Sandbox};
 
 /// How often one way goes round before it lets other connections of the same thread have a turn.
 const TURNS: u32 = 16;
-/// What is copied at once when there is no pipe.
+/// Bytes copied at a time when there is no pipe.
 const COPY_BYTES: usize = 64 * 1024;
 
 /// Counts the bytes of one way of a sandbox, and holds them to its limit.
