@@ -116,7 +116,7 @@ pub(crate) struct HandingOver {
     pub(crate) has_memory: bool,
 }
 
-/// What a cage that was made before its sandbox was asked for learns at last: [`Step::AwaitName`].
+/// The name and files that a cage made before its sandbox was asked for gets at last: [`Step::AwaitName`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Naming {
     pub hostname: String,

@@ -15,7 +15,7 @@ pub(crate) struct Driver {
     pub(crate) language: &'static str,
     /// Programs to look for in the PATH, best first.
     pub(crate) programs: &'static [&'static str],
-    /// What starts the boot program, or all of it.
+    /// The arguments that start the boot program, or all of it.
     pub(crate) arguments: &'static [&'static str],
     /// An environment variable that holds the boot program.
     pub(crate) variable: Option<(&'static str, &'static str)>,

@@ -22,7 +22,7 @@ use super::{
     failure,
 };
 
-/// What the archive's reader holds in memory.
+/// Limits on what the archive's reader holds in memory.
 const READ_LIMITS: ReadLimits = ReadLimits { header_bytes: 256 * 1024, parts: 128 * 1024 };
 /// Sizes of one archive's sparse files together. Holes take no room, but whoever reads the files counts through them.
 const MAX_SPARSE_BYTES: u64 = 4 << 40;

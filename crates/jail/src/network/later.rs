@@ -36,7 +36,7 @@ const ROLE: &str = "warren-network";
 /// As in the sandboxes that have a network from their beginning.
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// What the helper makes. Attached: any socket of the namespace.
+/// The order to the helper: which network to make. Attached: any socket of the namespace.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     /// The number of the network namespace, as `/proc/<pid>/ns/net` has it.
