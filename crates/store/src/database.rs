@@ -17,7 +17,7 @@ use crate::{
 };
 
 const FILE_NAME: &str = "warren.db";
-/// What SQLite keeps beside it.
+/// The endings of the database's files, with those that SQLite keeps beside it.
 const FILE_ENDINGS: [&str; 3] = ["", "-wal", "-shm"];
 /// "WRRN": marks the file as ours, so that another program's database is never migrated.
 const APPLICATION_ID: i64 = 0x5752_524e;

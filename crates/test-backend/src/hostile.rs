@@ -16,7 +16,7 @@ use crate::{
 /// How long a slow guest thinks.
 const SLOW: Duration = Duration::from_millis(200);
 
-/// What the engine is connected to.
+/// The connection to the engine, as its guest.
 type Host = Connection<GuestStream>;
 
 /// Serves one connection badly until it ends.

@@ -42,7 +42,7 @@ pub struct TestBackend {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// What `probe` answers, where a test decided that.
+    /// The answer of `probe`, where a test decided that.
     capabilities: Mutex<Option<Capabilities>>,
     switches: Arc<Switches>,
     namespace: TestNamespace,
@@ -91,7 +91,7 @@ impl TestBackend {
         Arc::new(Self { shared: Arc::clone(&self.shared), _ends_everything: None })
     }
 
-    /// What `probe` answers from now on, instead of the truth.
+    /// Sets what `probe` answers from now on, instead of the truth.
     pub fn set_capabilities(&self, capabilities: Capabilities) {
         *lock(&self.shared.capabilities) = Some(capabilities);
     }

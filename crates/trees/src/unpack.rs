@@ -26,7 +26,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// Most bytes of attributes that are held for directories which are not finished.
 const MAX_HELD_BYTES: usize = 64 * 1024 * 1024;
 
-/// What is too much for one archive.
+/// The limits of one archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnpackLimits {
     pub max_entries: u64,

@@ -1,4 +1,4 @@
-//! What the clones of one ledger share: which segments there are, how large they are, and what goes first.
+//! State that the clones of one ledger share: which segments there are, how large they are, and what goes first.
 
 use std::{
     borrow::Cow,
@@ -66,7 +66,7 @@ pub(super) struct Segment {
 }
 
 impl Exec {
-    /// What is there once the first writer was opened.
+    /// The exec's segments once the first writer was opened.
     pub(super) fn with_first_segment() -> Self {
         let segment = Segment { first: 1, bytes: SEGMENT_HEAD_BYTES, at_ms: i64::MAX };
         Self { segments: [segment].into(), ..Self::default() }
