@@ -95,8 +95,8 @@ while True:
         c.send(b'x')
         c.close()
 ";
-/// Each measurement has a port of its own: what is left of earlier connections, in the tables of the host's NAT and of the
-/// server, is in nobody's way then.
+/// Each measurement has a port of its own: what is left of earlier connections, in the tables of the host's NAT and of
+/// the server, is in nobody's way then.
 const FIRST_PORT: u32 = 7000;
 const N_PORTS: u32 = 400;
 
@@ -313,8 +313,8 @@ fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How often the kernel made a sandbox's processes wait for their next share of the processors; absent where nothing limits
-/// them.
+/// How often the kernel made a sandbox's processes wait for their next share of the processors; absent where nothing
+/// limits them.
 fn throttled(sandbox: &str) -> Option<f64> {
     let group = directory_named(Path::new("/sys/fs/cgroup"), sandbox, GROUP_DEPTH)?;
     let counts = fs::read_to_string(group.join("cpu.stat")).ok()?;

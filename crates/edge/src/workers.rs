@@ -1,5 +1,5 @@
-//! The threads that carry traffic. Each has a runtime of its own, and a sandbox stays on one of them: its tasks wake each
-//! other without waking another thread, which is most of what a short connection would wait for.
+//! The threads that carry traffic. Each has a runtime of its own, and a sandbox stays on one of them: its tasks wake
+//! each other without waking another thread, which is most of what a short connection would wait for.
 
 use std::{convert::Infallible, io, sync::Arc, thread, time::Duration};
 

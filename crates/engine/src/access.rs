@@ -157,7 +157,7 @@ impl Principal {
         }
     }
 
-    /// Only the daemon's owner sets and removes secrets: whoever names the hosts of a value can have it sent to himself.
+    /// Only the daemon's owner sets and removes secrets: whoever names a value's hosts can have it sent to themselves.
     pub(crate) fn may_manage_secrets(&self) -> Result<()> {
         self.may_change()?;
         if self.is_owner {

@@ -206,7 +206,7 @@ impl Engine {
         let idle = self.core().config.agent_idle.filter(|_| request.by_agent && is_unlimited);
         let mut spec = request.spec;
         if idle.is_some() {
-            // Agents forget what they made. Its files stay when it stops, whatever was to happen at the end of its time.
+            // Agents forget what they made. Its files stay when it stops, whatever `on_expiry` said.
             spec.lifetime = Lifetime { ttl: None, idle, on_expiry: OnExpiry::Stop };
         }
         let said = idle.map(said_idle);

@@ -166,8 +166,8 @@ pub(crate) fn fork_worker(
     }
 }
 
-/// Forks a child that joins the workload as this user, keeps no descriptor but `link` and the standard ones, does `work`
-/// and ends. `work` is told if it could not become that user.
+/// Forks a child that joins the workload as this user, keeps no descriptor but `link` and the standard ones, does
+/// `work` and ends. `work` is told if it could not become that user.
 pub(crate) fn fork_into_workload(
     link: OwnedFd,
     cgroups: &[BorrowedFd<'_>],

@@ -50,8 +50,8 @@ impl Default for PackOptions {
     }
 }
 
-/// Writes what `upper` holds as an uncompressed layer and answers the number of its entries. The same tree gives the same
-/// bytes. No link is followed. Sockets and devices stay behind.
+/// Writes what `upper` holds as an uncompressed layer and answers the number of its entries. The same tree gives the
+/// same bytes. No link is followed. Sockets and devices stay behind.
 pub fn pack_layer(upper: BorrowedFd<'_>, writer: impl Write, options: &PackOptions) -> Result<u64> {
     let mut packer = Packer {
         archive: Writer::new(io::BufWriter::with_capacity(256 * 1024, writer)),

@@ -171,8 +171,8 @@ impl Database {
         Ok(version)
     }
 
-    /// `secure_delete`: no value of a removed secret stays in the file's free space. Checkpoints wait for the disk, so no
-    /// write makes one by itself: [`Database::checkpoint`].
+    /// `secure_delete`: no value of a removed secret stays in the file's free space. Checkpoints wait for the disk, so
+    /// no write makes one by itself: [`Database::checkpoint`].
     fn configure(&self) -> Result<(), StoreError> {
         self.connection
             .execute_batch(&format!(

@@ -239,8 +239,8 @@ impl Store {
         self.run(|database| snapshots::all(database)).await
     }
 
-    /// Gives the events their numbers, in their order; all of them or none. The oldest events go when there are more than
-    /// [`crate::MAX_EVENTS`].
+    /// Gives the events their numbers, in their order; all of them or none. The oldest events go when there are more
+    /// than [`crate::MAX_EVENTS`].
     pub async fn append_events(&self, events: Vec<NewEvent>) -> Result<Vec<Event>, StoreError> {
         self.run_at_once(move |database| events::append(database, events)).await
     }

@@ -1,6 +1,6 @@
 //! A back end for tests: real sandboxes of the namespace back end, with faults that a test can ask for.
 //!
-//! The test program is its own spawner and guest: see [`roles`]. A test that ends, or panics, leaves nothing on the host.
+//! The test program is its own spawner and guest: see [`roles`]. A test that ends or panics leaves the host clean.
 
 mod backend;
 mod common;
@@ -32,8 +32,8 @@ pub use self::{
     switches::Hostility,
 };
 
-/// Makes sandboxes with faults on request. Clones are the same back end; when the last one that a test holds goes, so does
-/// everything that was made.
+/// Makes sandboxes with faults on request. Clones are the same back end; when the last one that a test holds goes, so
+/// does everything that was made.
 #[derive(Debug, Clone)]
 pub struct TestBackend {
     shared: Arc<Shared>,

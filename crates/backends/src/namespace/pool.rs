@@ -60,8 +60,8 @@ pub struct PoolConfig {
 }
 
 impl Default for PoolConfig {
-    /// One that waits costs less than a megabyte, and more than four are taken only by bursts. Who makes a sandbox every
-    /// quarter of a minute hardly notices milliseconds.
+    /// One that waits costs less than a megabyte, and more than four are taken only by bursts. A caller who makes a
+    /// sandbox every quarter of a minute hardly notices milliseconds.
     fn default() -> Self {
         Self { size: 4, from_rate: 6 }
     }

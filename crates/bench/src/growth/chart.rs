@@ -1,4 +1,4 @@
-//! The chart as an SVG: one panel for each thing, both axes logarithmic, medians as a line and 95th percentiles as marks.
+//! The chart as an SVG: one panel for each thing, both axes logarithmic; medians are a line, 95th percentiles marks.
 
 use std::fmt::Write as _;
 

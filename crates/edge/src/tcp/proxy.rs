@@ -1,5 +1,5 @@
-//! The host's own HTTP proxy, where the internet is reached through one only. It is asked to connect to the address that
-//! was checked, never to a name: it could resolve that to another.
+//! The host's own HTTP proxy, where the internet is reached through one only. It is asked to connect to the address
+//! that was checked, never to a name: it could resolve that to another.
 
 use std::{
     fmt, io,

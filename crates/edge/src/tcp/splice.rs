@@ -1,7 +1,7 @@
 //! Bytes both ways between two sockets, by `splice` where there is a pipe to do it with, by copying where not.
 //!
-//! Each way reads only when everything read before has been written: a slow reader stops its own writer and nobody else.
-//! The end of one way closes that way only; a reset on either side resets both.
+//! Each way reads only when everything read before has been written: a slow reader stops its own writer and nobody
+//! else. The end of one way closes that way only; a reset on either side resets both.
 
 use std::{
     future::Future,
@@ -55,8 +55,8 @@ impl Meter<'_> {
     }
 }
 
-/// Carries bytes both ways until both are at their end. The last end is told by closing the sockets, which is for whoever
-/// has them.
+/// Carries bytes both ways until both are at their end. The last end is told by closing the sockets, which is for
+/// whoever has them.
 pub(crate) async fn carry(
     sandbox: &Sandbox,
     host: &HostCounting,

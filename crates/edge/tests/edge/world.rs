@@ -1,5 +1,5 @@
-//! A world without a way out: each test runs in user, network and mount namespaces of its own, where every address of the
-//! test ranges is this machine's. Servers listen on "public" and "private" addresses of it.
+//! A world without a way out: each test runs in user, network and mount namespaces of its own, where every address of
+//! the test ranges is this machine's. Servers listen on "public" and "private" addresses of it.
 
 use std::{
     env, fs,

@@ -416,7 +416,7 @@ pub(super) fn digest(found: &SourceMatch, owners: Owners) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// Whose the copies are: what comes from the caller's machine belongs to root, what comes from an image to whom it belonged.
+/// The owners of copies: files from the caller's machine belong to root, files from an image keep their owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owners {
     Root,

@@ -296,7 +296,7 @@ fn unpacked(room: &mut Room<'_>, file: &Arc<File>, found: &SourceMatch) -> Resul
     Ok(item.map(|item| (item, archive.n_left_out)))
 }
 
-/// Where the bytes of what may be an archive are. One that has holes itself is written out: those who decompress know none.
+/// Where the bytes of a possible archive are. One that has holes itself is written out: decompressors know none.
 fn whole(
     room: &mut Room<'_>,
     file: &Arc<File>,

@@ -1,5 +1,5 @@
-//! Images from Dockerfiles. Every instruction that changes files runs in a sandbox of its own, made from the image so far;
-//! when it is done the sandbox stops, and what it changed becomes one more layer.
+//! Images from Dockerfiles. Every instruction that changes files runs in a sandbox of its own, made from the image so
+//! far; when it is done the sandbox stops, and what it changed becomes one more layer.
 //!
 //! The inputs of a build are kept as archives and never unpacked on the host: all files are written by the guest of a
 //! sandbox, into that sandbox. A build's intermediate results are kept as images without a name; see
@@ -136,8 +136,8 @@ pub struct BuiltImage {
 }
 
 impl Engine {
-    /// Builds an image from a Dockerfile and the tar of its context. A caller who goes away ends it. However it ends, nothing
-    /// is left but layers for the next build.
+    /// Builds an image from a Dockerfile and the tar of its context. A caller who goes away ends it. However it ends,
+    /// nothing is left but layers for the next build.
     #[crate::boxed]
     pub async fn build_image(
         &self,

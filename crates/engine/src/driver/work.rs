@@ -63,8 +63,8 @@ pub(super) enum Then {
 
 /// The files that an instance is made from.
 pub(super) enum Files {
-    /// A new directory, or why it could not be made, the patches for its files, secrets that no record has, and its first
-    /// exec.
+    /// A new directory, or why it could not be made; the patches for its files, secrets that no record has, and its
+    /// first exec.
     New {
         made: Result<()>,
         patches: Option<Box<Patches>>,

@@ -1,7 +1,8 @@
 //! The daemon's metrics, in the text format of OpenMetrics, which Prometheus reads.
 //!
-//! No label takes a value that a caller can make up: no names, no keys, no hosts, no paths. Every label has a fixed list
-//! of values, or one for each route and tool of the program. Counting is an atomic addition behind a lock for reading.
+//! No label takes a value that a caller can make up: no names, no keys, no hosts, no paths. Every label has a fixed
+//! list of values, or one for each route and tool of the program. Counting is an atomic addition behind a lock for
+//! reading.
 
 mod labels;
 mod measure;

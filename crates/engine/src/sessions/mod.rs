@@ -1,7 +1,7 @@
 //! Sessions of the dashboard: how a person in a browser becomes a [`Principal`].
 //!
-//! A session begins with a key, with a one-time token that someone with a right asked for, or with a share. It never has
-//! more rights than that, and ends with it at once. Cookies are shared by every port of a host name, and sandboxes
+//! A session begins with a key, with a one-time token that someone with a right asked for, or with a share. It never
+//! has more rights than that, and ends with it at once. Cookies are shared by every port of a host name, and sandboxes
 //! publish ports on the daemon's own; so a session has two halves, the cookie's and the page's, and neither is enough.
 //!
 //! Sessions are in memory only: after a restart of the daemon a person signs in again.

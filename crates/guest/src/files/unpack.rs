@@ -185,7 +185,7 @@ impl Unpack {
             Ok(()) => {}
             Err(Errno::EXIST) => {
                 let stat = rustix::fs::statat(&spot.directory, &spot.name, AtFlags::SYMLINK_NOFOLLOW)?;
-                // A symlink to a directory stays, as in `tar --keep-directory-symlink`: its target is not ours to change.
+                // A symlink to a directory stays, as in `tar --keep-directory-symlink`: we must not change its target.
                 if super::entry::kind_of(&stat) == rustix::fs::FileType::Symlink {
                     return Ok(());
                 }

@@ -1,4 +1,5 @@
-//! The way of a layer's bytes: decompressed on one thread, hashed on a second, read as an archive and written on a third.
+//! The path of a layer's bytes: decompressed on one thread, hashed on another, read as an archive and written on a
+//! third.
 
 use std::{
     io::{self, BufRead, Read},

@@ -1,8 +1,9 @@
 //! One layer from its blob to a directory that can be the lower layer of an overlay.
 //!
-//! No network, no async, no global state: a reader and a directory come in, so that a helper process in a user namespace can
-//! call this with ids that its caller does not have. Whatever the archive says, nothing outside the directory is read or
-//! written: every path is walked by descriptor, component by component, and no symbolic link is ever followed.
+//! No network, no async, no global state: a reader and a directory come in, so that a helper process in a user
+//! namespace can call this with ids that its caller does not have. Whatever the archive says, nothing outside the
+//! directory is read or written: every path is walked by descriptor, component by component, and no symbolic link is
+//! ever followed.
 //!
 //! Three threads: one decompresses, one hashes, one reads the archive and writes files.
 
@@ -34,8 +35,8 @@ const MAX_WARNING_CHARS: usize = 200;
 /// The limit of [`UnpackOptions::max_disk_bytes`], as an error has it.
 pub(crate) const MAX_DISK_BYTES: &str = "max_disk_bytes";
 
-/// Extended attributes of a file are 64 KiB at most, a path 4 KiB. A part is at least a block in practice; these are a file
-/// of a gigabyte with every second one a hole.
+/// Extended attributes of a file are 64 KiB at most, a path 4 KiB. A part is at least a block in practice; these are a
+/// file of a gigabyte with every second one a hole.
 const READ_LIMITS: ReadLimits = ReadLimits { header_bytes: 1024 * 1024, parts: 128 * 1024 };
 
 /// The archive of a layer.

@@ -167,7 +167,7 @@ impl<'a> Writer<'a> {
         let mut replaced_whiteout = false;
         if let Some((&name, parents)) = names.split_last() {
             let place = self.place(parents, &entry)?;
-            // A whiteout and a directory of one name in one layer: the directory is new, with nothing of the old one in it.
+            // A whiteout and a directory of one name in one layer: the directory is new and has nothing of the old one.
             replaced_whiteout = kind_at(place, name, &entry)? == Some(Occupant::Whiteout);
             if replaced_whiteout {
                 unlink(place, name, &entry)?;

@@ -1,8 +1,8 @@
 //! The decision: pure, for one flow at a time.
 //!
-//! A flow is judged once by its address alone and once for each name that the sandbox resolved to the address. It passes
-//! whatever it says if all of these pass; only as certain names if only those pass. What the policies refuse may still
-//! pass by a grant ([`super::grant`]).
+//! A flow is judged once by its address alone and once for each name that the sandbox resolved to the address. It
+//! passes whatever it says if all of these pass; only as certain names if only those pass. What the policies refuse may
+//! still pass by a grant ([`super::grant`]).
 
 use std::net::IpAddr;
 

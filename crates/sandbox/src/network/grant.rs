@@ -1,8 +1,8 @@
 //! Grants: what a person allowed beside a sandbox's policy.
 //!
-//! A grant is a small policy of its own, under the ceilings of whoever granted it. It opens what the sandbox's preset and
-//! ceilings leave closed, and nothing that a rule of the sandbox's own policy denies. All other traffic stays under the
-//! sandbox's own ceilings.
+//! A grant is a small policy of its own, under the ceilings of whoever granted it. It opens what the sandbox's preset
+//! and ceilings leave closed, and nothing that a rule of the sandbox's own policy denies. All other traffic stays under
+//! the sandbox's own ceilings.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The form of named ports, for kernels that cannot bring every port of a sandbox to its edge: which ports a plan names.
+//! The ports that a plan names, for the form of named ports: some kernels cannot bring every port to the edge.
 
 use std::{collections::BTreeSet, fmt};
 

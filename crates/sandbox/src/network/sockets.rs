@@ -26,12 +26,12 @@ pub const RELEASE_MARK: u32 = 0x7761_7272;
 /// On the wire they are in the order of the fields.
 #[derive(Debug)]
 pub struct NetworkSockets {
-    /// Each listens for TCP connections to any address: one for IPv4 and one for IPv6 that take every port; or, in the form
-    /// of named ports, one for each port. The local address of an accepted connection is its destination. Own address as
-    /// destination: not ours to serve, close it.
+    /// Each listens for TCP connections to any address: one for IPv4 and one for IPv6 that take every port; or, in the
+    /// form of named ports, one for each port. The local address of an accepted connection is its destination. Own
+    /// address as destination: not ours to serve, close it.
     pub tcp: Vec<OwnedFd>,
-    /// Each receives datagrams for any address, with their destination (`IP_ORIGDSTADDR`, `IPV6_ORIGDSTADDR`). Answers go
-    /// through `raw4` and `raw6`: these sockets have other addresses.
+    /// Each receives datagrams for any address, with their destination (`IP_ORIGDSTADDR`, `IPV6_ORIGDSTADDR`). Answers
+    /// go through `raw4` and `raw6`: these sockets have other addresses.
     pub udp: Vec<OwnedFd>,
     /// Sends whole packets, headers included: first packets of TCP connections that may begin, resets, datagrams, and
     /// ICMP errors. Nothing can be received from it.

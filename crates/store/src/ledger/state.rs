@@ -23,8 +23,8 @@ use super::{
 const MAX_OPEN_SCAN_BYTES: u64 = 64 * 1024;
 /// However many execs run, a segment may grow to this before the next one.
 const MIN_SEGMENT_BYTES: u64 = 64 * 1024;
-/// Finished execs that are kept in memory: those that are asked about most, just after their end. Of the others only the
-/// sum of their bytes is kept, so a sandbox that ran thousands costs no more memory than one that ran a few.
+/// Finished execs that are kept in memory: those that are asked about most, just after their end. Of the others only
+/// the sum of their bytes is kept, so a sandbox that ran thousands costs no more memory than one that ran a few.
 const MAX_FINISHED_IN_MEMORY: usize = 4;
 
 #[derive(Debug)]

@@ -35,12 +35,12 @@ use crate::{
     },
 };
 
-/// Largest window of a compressed archive, as a power of two: more than our own have, and all that it can take of memory.
+/// Largest window of a compressed archive, as a power of two: above our own archives', and a bound on its memory.
 const MAX_WINDOW_LOG: u32 = 25;
 
 impl Engine {
-    /// Takes in the snapshots of an archive, and its image where it has one that is not here. Returns the snapshot that was
-    /// saved; what is here already is left as it is. Nothing is taken in from an archive that was changed.
+    /// Takes in the snapshots of an archive, and its image where it has one that is not here. Returns the snapshot that
+    /// was saved; what is here already is left as it is. Nothing is taken in from an archive that was changed.
     pub async fn load_snapshot(
         &self,
         who: &Principal,

@@ -1,8 +1,9 @@
 //! Snapshots as one file: `tar` or `tar.zst`, sealed.
 //!
-//! Members, in this order: `index.json`; for each snapshot, the lowest first, `snapshots/<digest>/manifest.json` and its
-//! tree as a tar in parts, `snapshots/<digest>/tree/<number>`; the image as an OCI archive in parts, `image/<number>`. In
-//! parts, because nobody knows how long a stream is before it ends, and no member of a tar begins without its length.
+//! Members, in this order: `index.json`; for each snapshot, the lowest first, `snapshots/<digest>/manifest.json` and
+//! its tree as a tar in parts, `snapshots/<digest>/tree/<number>`; the image as an OCI archive in parts,
+//! `image/<number>`. In parts, because nobody knows how long a stream is before it ends, and no member of a tar begins
+//! without its length.
 
 mod load;
 mod part;
