@@ -66,7 +66,7 @@ pub enum Kind {
     /// The character device 0:0, by which overlays say that a name is gone.
     Whiteout,
     Device,
-    /// Of this type byte; its content is skipped.
+    /// A member of this type byte; its content is skipped.
     Unknown(u8),
 }
 

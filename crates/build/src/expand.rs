@@ -42,7 +42,7 @@ impl Room {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quotes {
     Gone,
-    /// They are letters like all others.
+    /// Quotes are letters like all others.
     Kept,
 }
 

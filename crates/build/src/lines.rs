@@ -13,7 +13,7 @@ const MAX_HEREDOCS: usize = 64;
 /// One instruction with all its lines joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Of its first line, from 1.
+    /// The number of its first line, from 1.
     pub(crate) number: usize,
     /// In upper case.
     pub(crate) keyword: String,

@@ -49,7 +49,7 @@ pub enum Step {
 pub struct RunStep {
     pub command: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// Of `env`, names that say only where things are fetched: they stay out of the cache.
+    /// The part of `env` that says only where things are fetched: it stays out of the cache.
     pub proxies: Vec<(String, String)>,
     pub user: Option<String>,
     pub workdir: String,
@@ -76,7 +76,7 @@ pub struct CopyStep {
 #[derive(Debug, Clone)]
 pub struct Scope<'a> {
     plan: &'a Plan,
-    /// Of the stage.
+    /// Position of the stage.
     index: usize,
     pub config: Config,
     /// Declared arguments that have a value.

@@ -13,7 +13,7 @@ const STACK_BYTES: usize = 512 * 1024;
 /// Shorter than any patience with a connection.
 const BEAT: Duration = Duration::from_secs(4);
 
-/// They end when this is dropped, with everything that runs on them.
+/// The threads that carry traffic. They end when this is dropped, with everything that runs on them.
 #[derive(Debug)]
 pub(crate) struct Workers(Vec<Worker>);
 

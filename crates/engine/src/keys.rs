@@ -45,7 +45,7 @@ impl fmt::Debug for NewKey {
 #[derive(Debug)]
 pub(crate) struct Keys {
     by_id: Mutex<HashMap<KeyId, KeyRecord>>,
-    /// Of the dashboard, most of which stem from keys.
+    /// Sessions of the dashboard, most of which stem from keys.
     pub(crate) sessions: Sessions,
     /// Counts revocations, ends of sessions and unbound SSH keys; waiters for the end of a key or a session sleep on
     /// it.

@@ -246,7 +246,7 @@ fn enter_cgroups(cgroups: &[BorrowedFd<'_>]) -> Result<(), ChildFailure> {
     Ok(())
 }
 
-/// Who a child becomes, and where.
+/// The user that a child becomes, with its limits and directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity<'a> {
     pub(crate) uid: u32,

@@ -191,7 +191,8 @@ fn plain(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o777)
 }
 
-/// Its owner may always read and write it: otherwise nobody could move its files into place, or remove it later.
+/// Makes a directory that its owner may always read and write: otherwise nobody could move its files into place, or
+/// remove it later.
 fn set_directory(spot: &Spot, mode: u32) -> Result<(), Errno> {
     let made = make_directory(&spot.directory, &spot.name, Mode::RWXU, LISTED)?;
     fchmod(&made, plain(mode) | Mode::RWXU)

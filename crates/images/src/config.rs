@@ -82,7 +82,7 @@ impl ConfigFile {
             .map_err(|error| Error::unreadable("the image's configuration", "a configuration", &error))
     }
 
-    /// Of the layers, lowest first.
+    /// Returns the digests of the layers, lowest first.
     pub(crate) fn diff_ids(&self) -> &[Digest] {
         self.rootfs.diff_ids.as_deref().unwrap_or_default()
     }

@@ -43,7 +43,7 @@ pub struct Options {
     pub opaque: OpaqueMark,
     /// Where layers are unpacked and removed: in this process, or by a helper with other rights.
     pub unpacker: Arc<dyn Unpacker>,
-    /// Who else needs images, beyond those who hold an [`Image`](crate::Image).
+    /// The other users of images, beyond those who hold an [`Image`](crate::Image).
     pub users: Arc<dyn Users>,
     /// Whether a layer is on the disk, and not only in memory, before it is used. Without, a power cut may leave a
     /// layer with empty files; a crash of this process never does.
@@ -127,7 +127,7 @@ impl Users for NoUsers {
 /// Another place to ask for the images of a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
-    /// Whose images it has: `docker.io`.
+    /// The registry whose images it has: `docker.io`.
     pub registry: String,
     /// `https://mirror.example`, to which `/v2/…` is added.
     pub url: String,

@@ -84,7 +84,8 @@ pub enum NetworkMeans {
     Tproxy {
         v6: bool,
     },
-    /// Those ports of every address that have a socket; rules do not work. `why`: the kernel's answer to those.
+    /// The ports that have a socket lead to it, on every address; rules do not work. `why`: the kernel's answer to
+    /// those.
     NamedPorts {
         v6: bool,
         why: String,

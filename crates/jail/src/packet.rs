@@ -53,9 +53,9 @@ pub enum Request {
 /// Which unlinked files count in a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unlinked {
-    /// Those of a sandbox's root, which is an overlay.
+    /// Unlinked files of a sandbox's root, which is an overlay.
     OfRoot,
-    /// Those on the file system of the first path.
+    /// Unlinked files on the file system of the first path.
     OfPath,
 }
 

@@ -27,7 +27,7 @@ pub struct Base {
     /// Where the base differs from the request: sentences for the caller.
     pub warnings: Vec<String>,
     pub volumes: BTreeMap<VolumeName, ResolvedVolume>,
-    /// Those that the spec names, in its order, and then those that came with the request.
+    /// The secrets that the spec names, in its order, and then those that came with the request.
     pub secrets: Vec<ResolvedSecret>,
 }
 

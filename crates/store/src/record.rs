@@ -32,7 +32,7 @@ pub struct SandboxRecord {
     pub last_active_at: Timestamp,
     /// The key that made it; none for the daemon's owner.
     pub owner: Option<KeyId>,
-    /// One that goes for its sake as soon as this one runs.
+    /// The sandbox that goes for its sake as soon as this one runs.
     pub replaces: Option<SandboxId>,
     /// The ports that are reachable from outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -107,7 +107,7 @@ pub struct SnapshotRecord {
     pub namespace: Namespace,
     /// None: kept for whoever uses it, and removed with the last of them.
     pub name: Option<SnapshotName>,
-    /// Of `manifest`.
+    /// The digest of `manifest`.
     pub digest: String,
     /// A [`sandbox::SnapshotManifest`] as canonical JSON, byte for byte as on disk.
     pub manifest: String,

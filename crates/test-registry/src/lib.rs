@@ -31,7 +31,7 @@ pub struct Registry {
     tokens: Option<TokenService>,
 }
 
-/// Who gets in, by which proof.
+/// The proof that lets a client in.
 enum Door<'a> {
     Open,
     Password(&'a str, &'a str),

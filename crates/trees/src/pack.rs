@@ -54,7 +54,7 @@ pub fn pack(directory: BorrowedFd<'_>, archive: impl Write) -> Result<Packed> {
 struct Packer<W: Write> {
     archive: Writer<BufWriter<W>>,
     n_entries: u64,
-    /// Of the directory we are in.
+    /// The path of the directory we are in.
     path: Vec<u8>,
     /// The first name of files with several.
     linked: HashMap<Identity, Vec<u8>>,

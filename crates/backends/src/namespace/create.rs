@@ -138,7 +138,7 @@ pub(crate) async fn conclude(
 pub(crate) struct Standing {
     pub(crate) half_made: HalfMade,
     pub(crate) isolation: Isolation,
-    /// Of the guest.
+    /// The descriptor of the guest's process.
     pidfd: OwnedFd,
     /// To the guest, if one is open already.
     pub(crate) stream: Option<UnixStream>,

@@ -244,7 +244,8 @@ impl Edge {
 }
 
 impl Served {
-    /// Those that the guest keeps; else those that were made later, which are made now if this daemon has none.
+    /// Returns the sockets that the guest keeps; else those that were made later, which are made now if this daemon has
+    /// none.
     async fn sockets(&self, id: &SandboxId) -> Result<Arc<NetworkSockets>, BackendError> {
         let Inside { names, end } = &self.end;
         if self.made.get().is_none()

@@ -218,7 +218,7 @@ impl Skeleton {
     }
 }
 
-/// Whose ids the daemon can map to its own.
+/// The owner of the ids that the daemon can map to its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The host's, so that its `/usr` belongs to root inside.

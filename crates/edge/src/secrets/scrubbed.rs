@@ -24,7 +24,7 @@ const READ_BYTES: usize = 16 * 1024;
 pub(crate) struct Scrubbed {
     body: Incoming,
     scrubber: Scrubber,
-    /// They come after the last of what the scrubber held.
+    /// Trailers, which come after the last of what the scrubber held.
     trailers: Option<HeaderMap>,
     is_over: bool,
 }

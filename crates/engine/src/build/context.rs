@@ -76,9 +76,9 @@ pub(super) enum Kind {
         /// In the archive.
         offset: u64,
         size: u64,
-        /// Of a file with holes: what the archive holds of it, one behind the other.
+        /// For a file with holes, the stretches that the archive holds of it, one behind the other.
         parts: Option<Arc<[Part]>>,
-        /// Of a file with holes, that of its parts and where they are.
+        /// The digest of the content; for a file with holes, of its parts and where they are.
         sha256: [u8; 32],
     },
     Directory,
@@ -95,7 +95,7 @@ pub(super) struct SourceMatch {
     pub(super) is_directory: bool,
     /// The file itself under the name `""`, or all beneath the directory with their relative names.
     pub(super) entries: Vec<(String, Entry)>,
-    /// Of the directory, where the archive has it.
+    /// The entry of the directory itself, where the archive has it.
     pub(super) top: Option<Entry>,
 }
 

@@ -32,7 +32,7 @@ const EMPTY_TAR: [u8; 1024] = [0; 1024];
 /// Where a stage has come to.
 #[derive(Debug, Clone)]
 struct State<'a> {
-    /// None before the first file of a stage that begins with nothing.
+    /// The image so far; none before the first file of a stage that begins with nothing.
     image: Option<Image>,
     origin: Origin,
     scope: Scope<'a>,
@@ -45,7 +45,7 @@ struct Walk<'a> {
     spec: &'a BuildSpec,
     context: Context,
     platform: Platform,
-    /// Of stages that are done.
+    /// The states at the ends of stages that are done.
     ends: Vec<Option<State<'a>>>,
     number: usize,
     total: usize,

@@ -218,7 +218,7 @@ impl Shared {
         found.ok_or_else(|| no_such_request(&self.label(), id))
     }
 
-    /// Those that wait for an answer.
+    /// Returns the requests that wait for an answer.
     pub(crate) fn pending_requests(&self) -> Vec<NetworkRequest> {
         let requests = &self.status.borrow().record.network_requests;
         let is_pending = |request: &&NetworkRequest| request.state == NetworkRequestState::Pending;

@@ -88,7 +88,7 @@ pub(super) struct Asked<'a> {
     pub(super) packages: &'a [String],
     pub(super) cwd: String,
     pub(super) timeout: Option<Duration>,
-    /// Of the exec, by which it is found again.
+    /// The request of the exec, by which it is found again.
     pub(super) request_id: RequestId,
 }
 

@@ -73,7 +73,7 @@ macro_rules! secret_debug {
 
 secret_debug!(SignIn, NewSession, OnceToken);
 
-/// Whose rights a session has.
+/// The principal whose rights a session has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// The daemon's owner, by the name it had when it asked for the one-time token.
@@ -85,7 +85,7 @@ pub(crate) enum Holder {
 }
 
 impl Holder {
-    /// Who may have a session with its own rights.
+    /// Returns the holder of a session with the caller's own rights, if the caller may have one.
     fn of(who: &Principal) -> Result<Self> {
         match (&who.key, &who.scope) {
             // Otherwise a session could renew itself for ever, and the holder of a link could have one.

@@ -104,7 +104,7 @@ impl Images {
         .await
     }
 
-    /// Of an image whose writer may have said nothing, or nonsense.
+    /// Returns the origin of an image, whose writer may have said nothing, or nonsense.
     #[crate::boxed]
     pub async fn origin(&self, image: &Image) -> Result<Origin> {
         let image = image.clone();

@@ -23,7 +23,7 @@ use crate::{
 /// An image that is complete on this host. Nothing of it is removed while a value of this type exists.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// Of its manifest.
+    /// The manifest's digest.
     pub digest: Digest,
     pub names: Vec<Reference>,
     pub platform: Platform,

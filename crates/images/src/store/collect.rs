@@ -90,8 +90,8 @@ impl Store {
         self.unused(nameless.map(|(digest, _)| digest))
     }
 
-    /// Those of `images` that nobody holds or uses. Whoever calls has the index, so that nobody begins to hold one
-    /// meanwhile.
+    /// Returns those of `images` that nobody holds or uses. Whoever calls has the index, so that nobody begins to hold
+    /// one meanwhile.
     fn unused<'a>(&self, images: impl Iterator<Item = &'a Digest>) -> Vec<Digest> {
         let mut unheld: Vec<Digest> =
             images.filter(|digest| !self.leases.holds(&Thing::Image((*digest).clone()))).cloned().collect();

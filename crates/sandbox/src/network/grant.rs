@@ -21,7 +21,7 @@ pub struct NetworkGrant {
     pub id: NetworkRequestId,
     /// The rules that were asked for, and nothing without a rule.
     pub policy: Policy,
-    /// Those of whoever granted it.
+    /// The ceilings of whoever granted it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ceilings: Vec<Policy>,
 }

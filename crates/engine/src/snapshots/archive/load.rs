@@ -89,7 +89,7 @@ struct Loader {
     who: Principal,
     namespace: Namespace,
     name: Option<SnapshotName>,
-    /// Of the topmost, once it was read.
+    /// The name of the topmost snapshot, once it was read.
     saved_as: Arc<OnceLock<SnapshotName>>,
     runtime: Handle,
     _turn: Arc<ArchiveTurn>,
@@ -348,7 +348,7 @@ impl Loader {
         let task = self.runtime.spawn(async move { core.load_image_from(&who, &digest, reader).await });
         while let Some(part) = members.part(IMAGE_PREFIX)? {
             if !parts.push(part) {
-                // It was refused; why, it tells.
+                // The image was refused; the task's error says why.
                 self.runtime.block_on(task).map_err(|_panicked| error::closing())??;
                 return Err(changed());
             }
