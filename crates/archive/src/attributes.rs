@@ -27,7 +27,7 @@ impl Default for AttributeReader {
 }
 
 impl AttributeReader {
-    /// Those of an open file or directory that `is_kept` by name, in order.
+    /// Reads the attributes of an open file or directory that `is_kept` by name, in order.
     pub fn read(
         &mut self,
         file: BorrowedFd<'_>,

@@ -1,4 +1,4 @@
-//! What of a file is in an archive.
+//! The content of a file in an archive.
 
 /// A stretch of a file that is no hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Of a file without holes.
+    /// The content of a file without holes.
     pub fn whole(size: u64) -> Self {
         let parts = if size == 0 { Vec::new() } else { vec![Part { offset: 0, length: size }] };
         Self { size, parts }

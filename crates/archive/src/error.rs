@@ -1,4 +1,4 @@
-//! What is wrong with an archive.
+//! Faults of archives.
 
 use std::io;
 

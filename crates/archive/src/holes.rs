@@ -9,11 +9,11 @@ use rustix::{
 
 use crate::{Content, Part};
 
-/// What is a hole or is not: the block of most file systems. In larger steps, a lone byte would be written with zeros
-/// around it.
+/// The unit of holes: the block of most file systems. In larger steps, a lone byte would be written with zeros around
+/// it.
 const BLOCK_BYTES: usize = 4096;
 
-/// What an open file of `size` bytes holds, by what its file system knows of holes. Moves the file's position.
+/// Finds the parts of an open file of `size` bytes, by what its file system knows of holes. Moves the file's position.
 pub fn parts_of_file(file: impl AsFd, size: u64) -> Result<Content, Errno> {
     let file = file.as_fd();
     let mut parts = Vec::new();

@@ -4,9 +4,9 @@
 //! from strangers and must not fill the memory, and because content goes to its file from the buffer that it was
 //! received in.
 //!
-//! What tar has no word for is written in extended headers: times to the nanosecond, long names, large numbers,
-//! attributes (`SCHILY.xattr`), holes (`GNU.sparse`, version 1.0), sockets (a record of our own). All other ways in
-//! which GNU tar writes long names and holes are read too. The same member always has the same bytes.
+//! Extended headers hold what tar has no word for: times to the nanosecond, long names, large numbers, attributes
+//! (`SCHILY.xattr`), holes (`GNU.sparse`, version 1.0), sockets (a record of our own). All other ways in which GNU tar
+//! writes long names and holes are read too. The same member always has the same bytes.
 #![forbid(unsafe_code)]
 
 mod attributes;
@@ -66,7 +66,7 @@ pub enum Kind {
     /// The character device 0:0, by which overlays say that a name is gone.
     Whiteout,
     Device,
-    /// Of this type byte; its content is skipped.
+    /// A member of this type byte; its content is skipped.
     Unknown(u8),
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn time_text(time: Timespec) -> String {
     format!("{}.{:09}", time.tv_sec, time.tv_nsec)
 }
 
-/// What an extended header says about the next member. Of a key that comes again the last counts.
+/// The fields of an extended header, which describe the next member. Of a key that comes again the last counts.
 #[derive(Debug, Default)]
 pub(crate) struct Pax {
     pub(crate) path: Option<Vec<u8>>,

@@ -12,7 +12,7 @@ use crate::{
     sparse::{Lines, Map},
 };
 
-/// What is too much of what is held in memory.
+/// Limits on what a reader holds in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
     /// Extended headers and long names before one member, together.
@@ -21,10 +21,10 @@ pub struct ReadLimits {
     pub parts: usize,
 }
 
-/// What is read as an archive.
+/// The kinds of archives that a reader accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// What any program writes as a tar. It may end without a mark.
+    /// Whatever any program writes as a tar. It may end without a mark.
     Any,
     /// Only what [`Writer`](crate::Writer) writes: all else is of an unknown kind, not supported, or damaged.
     Own,
@@ -42,7 +42,7 @@ pub struct Reader<R> {
     padding: u64,
 }
 
-/// What is said of a member before its own header.
+/// The extensions that came before a member's own header.
 #[derive(Default)]
 struct Extensions {
     pax: Option<Pax>,
@@ -308,7 +308,7 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-/// What can be read without asking for more; empty at the end only.
+/// Returns the bytes that can be read without asking for more; empty at the end only.
 fn available(archive: &mut impl BufRead) -> Result<&[u8]> {
     loop {
         match archive.fill_buf() {

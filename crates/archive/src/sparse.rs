@@ -18,7 +18,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Of a file of `size` bytes.
+    /// An empty map for a file of `size` bytes.
     pub(crate) fn new(size: u64, max_parts: usize) -> Result<Self> {
         i64::try_from(size).map_err(|_no_file_is_so_large| bad_map())?;
         Ok(Self { content: Content { size, parts: Vec::new() }, max_parts })
@@ -44,7 +44,7 @@ impl Map {
         numbers.chunks_exact(2).try_for_each(|pair| self.push(pair[0], pair[1]))
     }
 
-    /// Those of a GNU header, or of a block behind it.
+    /// Adds the parts from a GNU header, or from a block behind it.
     pub(crate) fn push_gnu(&mut self, slots: &[GnuSparseHeader]) -> Result<()> {
         slots.iter().filter(|slot| !slot.is_empty()).try_for_each(|slot| {
             self.push(slot.offset().map_err(malformed)?, slot.length().map_err(malformed)?)

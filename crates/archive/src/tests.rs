@@ -1,4 +1,4 @@
-//! What is written comes back, and what is hostile is refused.
+//! Archives that are written come back, and hostile ones are refused.
 
 use tar::{Builder, EntryType, Header};
 

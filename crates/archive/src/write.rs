@@ -131,7 +131,7 @@ impl<W: Write> Writer<W> {
 struct FileParts<'a> {
     file: &'a File,
     parts: std::vec::IntoIter<Part>,
-    /// Of the current part.
+    /// The position in the file, within the current part.
     at: u64,
     left: u64,
 }

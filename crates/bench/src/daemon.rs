@@ -45,8 +45,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `program` and waits until it answers; `arguments` follow `serve`. No places wait for sandboxes: making them
-    /// would be measured with everything else.
+    /// Starts `program` and waits until it answers; `arguments` follow `serve`. No places wait for sandboxes: making
+    /// them would be measured with everything else.
     pub(crate) async fn start(program: &Path, arguments: &[&str]) -> Result<Self> {
         Self::start_with_pool(program, arguments, 0).await
     }

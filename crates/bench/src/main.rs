@@ -55,7 +55,8 @@ enum Suite {
     Memory(memory::Options),
     /// MCP: from spawn to the first answer, lists, commands, many clients at once
     Mcp(mcp::Options),
-    /// Network: streams, connections and denials of a sandbox, beside veth with masquerade, pasta and slirp4netns (root)
+    /// Network: streams, connections and denials of a sandbox, beside veth with masquerade, pasta and slirp4netns
+    /// (root)
     Network(network::Options),
     /// Ports: small answers and large ones from a server inside, beside nginx as a reverse proxy to one outside
     Ports(ports::Options),

@@ -1,4 +1,4 @@
-//! What the daemon holds in memory: idle, with many sandboxes, after many calls, and when it had time to give back.
+//! The daemon's memory: idle, with many sandboxes, after many calls, and when it had time to give back.
 
 use std::{path::Path, time::Duration};
 

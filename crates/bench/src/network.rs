@@ -1,4 +1,4 @@
-//! What a sandbox's network costs: Warren's edge beside a veth pair with masquerade, `pasta` and `slirp4netns`.
+//! The cost of a sandbox's network: Warren's edge beside a veth pair with masquerade, `pasta` and `slirp4netns`.
 //!
 //! It runs in namespaces of its own, which have no way out: a "host" where everything is done, and behind a veth pair a
 //! server. Each way leads from a network namespace of its own through the host to that server. `iperf3` measures
@@ -95,8 +95,8 @@ while True:
         c.send(b'x')
         c.close()
 ";
-/// Each measurement has a port of its own: what is left of earlier connections, in the tables of the host's NAT and of the
-/// server, is in nobody's way then.
+/// Each measurement has a port of its own: what is left of earlier connections, in the tables of the host's NAT and of
+/// the server, is in nobody's way then.
 const FIRST_PORT: u32 = 7000;
 const N_PORTS: u32 = 400;
 
@@ -313,8 +313,8 @@ fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How often the kernel made a sandbox's processes wait for their next share of the processors; absent where nothing limits
-/// them.
+/// How often the kernel made a sandbox's processes wait for their next share of the processors; absent where nothing
+/// limits them.
 fn throttled(sandbox: &str) -> Option<f64> {
     let group = directory_named(Path::new("/sys/fs/cgroup"), sandbox, GROUP_DEPTH)?;
     let counts = fs::read_to_string(group.join("cpu.stat")).ok()?;
@@ -337,7 +337,8 @@ fn directory_named(place: &Path, name: &str, depth: u32) -> Option<PathBuf> {
     inner.find_map(|entry| directory_named(&entry.path(), name, depth - 1))
 }
 
-/// What the sandbox's filter of system calls adds to connections that stay inside, beside the same in a plain namespace.
+/// Measures what the sandbox's filter of system calls adds to connections that stay inside, beside the same in a plain
+/// namespace.
 async fn gate(report: &mut Report, daemon: &Daemon, plain: &Way<'_>, options: &Options) -> Result<()> {
     let spec = json!({ "network": { "preset": "none" }, "limits": { "cpus": processors() } });
     let id = daemon.create(spec).await?;
@@ -422,8 +423,8 @@ async fn creates(report: &mut Report, daemon: &Daemon, options: &Options) -> Res
 /// Sandboxes of one measurement of the kernel's memory.
 const BATCH: u32 = 30;
 
-/// What the kernel needs for the network of an idle sandbox: sandboxes with and without one, in turns. Whatever else the
-/// machine does is in these numbers too.
+/// Measures the kernel's memory for the network of an idle sandbox: sandboxes with and without one, in turns. Whatever
+/// else the machine does is in these numbers too.
 async fn kernel_memory(report: &mut Report, daemon: &Daemon, runs: u32) -> Result<()> {
     let presets = ["none", "public"];
     let mut needed = [Vec::new(), Vec::new()];
@@ -446,7 +447,7 @@ async fn kernel_memory(report: &mut Report, daemon: &Daemon, runs: u32) -> Resul
     Ok(())
 }
 
-/// What the kernel uses for itself.
+/// Returns the memory that the kernel uses for itself.
 fn kernel_kib() -> f64 {
     let counted = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     ["Slab:", "Percpu:", "KernelStack:", "PageTables:", "VmallocUsed:"]
@@ -456,7 +457,7 @@ fn kernel_kib() -> f64 {
         .sum()
 }
 
-/// What the edge needs for many idle sandboxes with a network.
+/// Measures the edge's needs for many idle sandboxes with a network.
 async fn many(report: &mut Report, daemon: &Daemon, edge: u32, count: u32) -> Result<()> {
     let mut all = Vec::new();
     for made in 0..count {

@@ -1,5 +1,5 @@
-//! How fast servers inside are reached: Warren's proxy to nginx in a sandbox, and a published port of it, beside nginx as
-//! a reverse proxy to the same nginx outside, and beside no proxy at all.
+//! How fast servers inside are reached: Warren's proxy to nginx in a sandbox, and a published port of it, beside nginx
+//! as a reverse proxy to the same nginx outside, and beside no proxy at all.
 
 use std::{
     fs,

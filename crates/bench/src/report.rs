@@ -14,7 +14,7 @@ pub(crate) struct Report {
     pub(crate) rootless: bool,
     pub(crate) rows: Vec<Row>,
     pub(crate) facts: Vec<Fact>,
-    /// What could not be measured, and why.
+    /// Measurements that could not be made, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) left_out: Vec<String>,
 }

@@ -29,7 +29,8 @@ use crate::{
 const REMOVALS_AT_ONCE: usize = 16;
 /// Idle sandboxes whose memory is measured.
 const IDLE_SANDBOXES: usize = 100;
-/// What the kernel needs for itself, in `/proc/meminfo`: not for files or programs, which come and go with other work.
+/// The fields of `/proc/meminfo` for what the kernel needs for itself: not for files or programs, which come and go
+/// with other work.
 const KERNEL_FIELDS: [&str; 4] = ["SUnreclaim:", "KernelStack:", "PageTables:", "Percpu:"];
 /// A tmpfs that every Linux has: the floor measures the kernel, not a disk.
 const IN_MEMORY: &str = "/dev/shm";

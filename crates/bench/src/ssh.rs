@@ -43,8 +43,8 @@ pub(crate) struct Options {
     cipher: Option<String>,
 }
 
-/// The key exchange of both, unless the client's own choice is measured. The first choice of an older client may be one that
-/// only OpenSSH's server has, and takes longer than everything else.
+/// The key exchange of both, unless the client's own choice is measured. The first choice of an older client may be one
+/// that only OpenSSH's server has, and takes longer than everything else.
 const KEY_EXCHANGE: &str = "KexAlgorithms=curve25519-sha256";
 
 pub(crate) async fn measure(program: &Path, options: &Options) -> Result<Report> {
@@ -128,7 +128,7 @@ async fn compare(daemon: &Daemon, port: u16, options: &Options) -> Result<Report
 enum KeyExchange {
     /// The same for both servers.
     Same,
-    /// What the client chooses by itself, of what a server has.
+    /// The one that the client chooses by itself, of those that a server has.
     Default,
 }
 
@@ -214,9 +214,9 @@ impl Sshd {
     }
 }
 
-/// Runs a program for which the user's shell is `sh`, as in a sandbox, and the home directory is empty: OpenSSH's server
-/// starts everything by that shell, and what its files do for half a second is not the server's time. Only root can
-/// arrange that; others compare with their own shell.
+/// Runs a program for which the user's shell is `sh`, as in a sandbox, and the home directory is empty: OpenSSH's
+/// server starts everything by that shell, and what its files do for half a second is not the server's time. Only root
+/// can arrange that; others compare with their own shell.
 fn plain_shell(place: &Path) -> Result<Command> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Command::new("env"));

@@ -27,11 +27,11 @@ pub struct Dockerfile {
     /// Before the first `FROM`.
     args: Vec<Located>,
     stages: Vec<(Located, Vec<Located>)>,
-    /// What is odd or left out, as sentences with their lines.
+    /// Warnings about what is odd or left out, as sentences with their lines.
     pub warnings: Vec<String>,
 }
 
-/// What a stage begins with.
+/// The beginning of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Base {
     Image(String),
@@ -58,7 +58,7 @@ pub struct Stage {
     pub instructions: Vec<Located>,
 }
 
-/// What is to be built, all variables of `FROM` lines replaced.
+/// The stages to build, all variables of `FROM` lines replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// All of the Dockerfile up to the target, in its order.
@@ -190,7 +190,7 @@ impl Dockerfile {
 }
 
 impl Plan {
-    /// What `--from` stands for in the stage at `index`, its variables replaced.
+    /// Finds the stage or image that `--from` stands for in the stage at `index`, its variables replaced.
     pub fn source(&self, index: usize, from: &str) -> StageRef {
         let earlier = &self.stages[..index.min(self.stages.len())];
         let by_number = || from.parse().ok().filter(|number| *number < earlier.len());

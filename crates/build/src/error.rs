@@ -1,4 +1,4 @@
-//! What is wrong with a Dockerfile, and where.
+//! Faults of a Dockerfile, and where they are.
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

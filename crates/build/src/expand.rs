@@ -22,7 +22,7 @@ pub(crate) fn body(text: &str, escape: char, lookup: Lookup<'_>) -> Result<Strin
     expander.until(None, Quotes::Kept)
 }
 
-/// What variables together may still take.
+/// The bytes that variables together may still take.
 pub(crate) struct Room(usize);
 
 impl Room {
@@ -42,7 +42,7 @@ impl Room {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quotes {
     Gone,
-    /// They are letters like all others.
+    /// Quotes are letters like all others.
     Kept,
 }
 

@@ -5,7 +5,7 @@ use crate::glob::Pattern;
 /// Most lines that count.
 const MAX_PATTERNS: usize = 10_000;
 
-/// What stays out of a context. The last line that matches a path, or a directory above it, decides.
+/// The rules for what stays out of a context. The last line that matches a path, or a directory above it, decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ignore {
     rules: Vec<Rule>,

@@ -27,7 +27,7 @@ pub enum Command {
     Shell(String),
 }
 
-/// What a command of `RUN` may reach.
+/// The network of a `RUN` command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Network {
     /// As the build says.
@@ -128,7 +128,7 @@ pub(crate) fn parse(line: &Line, escape: char) -> Result<Instruction> {
     reading.read()
 }
 
-/// What a keyword takes.
+/// Says what a keyword takes.
 fn expected(keyword: &str) -> &'static str {
     match keyword {
         "FROM" => "FROM image [AS name]",

@@ -13,7 +13,7 @@ const MAX_HEREDOCS: usize = 64;
 /// One instruction with all its lines joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Of its first line, from 1.
+    /// The number of its first line, from 1.
     pub(crate) number: usize,
     /// In upper case.
     pub(crate) keyword: String,
@@ -172,8 +172,8 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with('#')
 }
 
-/// What stands before the escape at the end of a line, if it has one. Blanks after it do not count; an escaped escape
-/// does not either.
+/// Returns the line up to the escape at its end, if it has one. Blanks after it do not count; an escaped escape does
+/// not either.
 fn continued(line: &str, escape: char) -> Option<&str> {
     let begun = line.trim_end_matches([' ', '\t']).strip_suffix(escape)?;
     (!begun.ends_with(escape)).then_some(begun)

@@ -1,11 +1,11 @@
-//! What whoever builds says besides the Dockerfile.
+//! The builder's own settings, besides the Dockerfile.
 
 use std::collections::BTreeMap;
 
 /// `--build-arg NAME=value`.
 pub type BuildArgs = BTreeMap<String, String>;
 
-/// What it is built for and on, as the predefined arguments tell it.
+/// The platform that it is built for and on, for the predefined arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub os: String,

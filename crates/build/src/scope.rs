@@ -17,7 +17,7 @@ const MAX_VOLUMES: usize = 1024;
 /// Variables of an image.
 const MAX_VARIABLES: usize = 4096;
 
-/// What the image will say about how it is run.
+/// The configuration that the image will have: how it is run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
     /// In order; each name once.
@@ -34,7 +34,7 @@ pub struct Config {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What one instruction comes to.
+/// The step that one instruction comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Run(RunStep),
@@ -49,7 +49,7 @@ pub enum Step {
 pub struct RunStep {
     pub command: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// Of `env`, names that say only where things are fetched: they stay out of the cache.
+    /// The part of `env` that says only where things are fetched: it stays out of the cache.
     pub proxies: Vec<(String, String)>,
     pub user: Option<String>,
     pub workdir: String,
@@ -76,7 +76,7 @@ pub struct CopyStep {
 #[derive(Debug, Clone)]
 pub struct Scope<'a> {
     plan: &'a Plan,
-    /// Of the stage.
+    /// Position of the stage.
     index: usize,
     pub config: Config,
     /// Declared arguments that have a value.
@@ -96,14 +96,15 @@ impl<'a> Scope<'a> {
         Self { plan, index, config: end.config.clone(), args: end.args.clone(), has_own_cmd: false }
     }
 
-    /// What the instruction comes to here.
+    /// Applies the instruction here and returns its step.
     pub fn step(&mut self, located: &Located) -> Result<Step> {
         let step = self.apply(&located.instruction);
         let step = step.and_then(|step| self.check_size().map(|()| step));
         step.map_err(|message| Error::new(located.line, message))
     }
 
-    /// What was said before counts too, so this comes on top of what each instruction looks at by itself.
+    /// Checks the configuration as a whole: earlier instructions count too, so this comes on top of what each looks at
+    /// by itself.
     fn check_size(&self) -> Result<(), String> {
         let Config { env, labels, volumes, .. } = &self.config;
         let mut room = Room::new();

@@ -278,7 +278,7 @@ fn refusals_name_the_line_and_what_was_expected() {
     }
 }
 
-/// What a few lines can grow to has an end, so that no Dockerfile fills the memory or keeps a thread for ever.
+/// The growth of a few lines has an end, so that no Dockerfile fills the memory or keeps a thread for ever.
 #[test]
 fn a_small_dockerfile_does_not_become_large() {
     let doubled = format!("{}\n", "ENV b=$b$b\n".repeat(12));

@@ -1,4 +1,4 @@
-//! What every download of the daemon has in common: the HTTP client, its certificates, and where it may lead.
+//! The base of every download of the daemon: the HTTP client, its certificates, and where it may lead.
 //!
 //! The daemon downloads packages and images for callers who do not run it. They name hosts, and those hosts name
 //! others. None of that may lead into the daemon's own network. A [`Guard`] checks each URL before it is requested, and

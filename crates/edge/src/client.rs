@@ -40,7 +40,7 @@ pub enum ClientError {
     Io(#[from] io::Error),
 }
 
-/// What the edge tells by itself.
+/// A report that the edge sends unasked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EdgeReport {
     Events(Vec<NetworkEvent>),

@@ -32,7 +32,7 @@ const IN_FILE: &[u8] = b"@";
 /// Most descriptors of a message: those of one sandbox, and a file.
 const MAX_DESCRIPTORS: usize = MAX_NETWORK_SOCKETS + 1;
 
-/// What the daemon asks for. Each is answered by [`Report::Done`] or [`Report::Failed`] when it has taken effect.
+/// A request of the daemon. Each is answered by [`Report::Done`] or [`Report::Failed`] when it has taken effect.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) number: u64,
@@ -78,7 +78,7 @@ pub(crate) enum Order {
     },
 }
 
-/// What the edge cannot find out by itself.
+/// Facts about the host that the edge cannot find out by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Around {
@@ -90,7 +90,7 @@ pub struct Around {
     pub proxy: Option<UpstreamProxy>,
 }
 
-/// What the edge tells.
+/// A message of the edge to the daemon.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
     Done {

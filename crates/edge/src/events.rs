@@ -1,4 +1,4 @@
-//! What is told to the daemon: decisions, alike ones counted together, and how much went through.
+//! Reports to the daemon: decisions, alike ones counted together, and how much went through.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! What happens to a connection: decided here and nowhere else.
+//! The handling of a connection: decided here and nowhere else.
 
 use std::{net::SocketAddr, time::Instant};
 

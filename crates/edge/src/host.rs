@@ -60,7 +60,7 @@ impl HostWatch {
         {}
     }
 
-    /// What is there now; what could not be found out is missing.
+    /// Returns the surroundings as they are now; what could not be found out is missing.
     pub(crate) fn look(&self) -> Surroundings {
         let host = dump(RTM_GETADDR).map(|messages| messages.iter().filter_map(|one| address(one)).collect());
         let on_link =

@@ -45,7 +45,7 @@ pub use serve::serve;
 pub use sockets::sort_sockets;
 pub use tcp::proxy::UpstreamProxy;
 
-/// What fuzzers feed: the functions that see a sandbox's bytes first.
+/// Entry points for fuzzers: the functions that see a sandbox's bytes first.
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::{

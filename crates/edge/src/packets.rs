@@ -1,8 +1,8 @@
-//! Packets that the edge sends into a sandbox: a SYN released, a reset, a datagram, "unreachable". Pure: bytes in, bytes
-//! out.
+//! Packets that the edge sends into a sandbox: a SYN released, a reset, a datagram, "unreachable". Pure: bytes in,
+//! bytes out.
 //!
-//! What comes in was made by the sandbox's kernel at the wish of a hostile program, so every length is checked. Of the
-//! IP header only the addresses survive; options and extension headers do not.
+//! Packets that come in were made by the sandbox's kernel at the wish of a hostile program, so every length is checked.
+//! Of the IP header only the addresses survive; options and extension headers do not.
 
 use std::net::{IpAddr, SocketAddr};
 

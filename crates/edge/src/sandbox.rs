@@ -38,7 +38,7 @@ use crate::{
     udp::Flows,
 };
 
-/// What all sandboxes share.
+/// State that all sandboxes share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) around: RwLock<Arc<Surroundings>>,
@@ -120,7 +120,7 @@ struct Open {
     task: AbortHandle,
 }
 
-/// What is opened, before it has a task.
+/// A connection that is opened, before it has a task.
 #[derive(Debug, Clone)]
 pub(crate) struct Opening {
     pub(crate) protocol: Protocol,

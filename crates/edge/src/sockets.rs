@@ -1,4 +1,4 @@
-//! The sockets of a sandbox, told apart by what the kernel says they are: whoever hands them out may have been taken over.
+//! The sockets of a sandbox, told apart by what the kernel says: whoever hands them out may have been taken over.
 
 use std::{
     collections::BTreeSet,
@@ -9,8 +9,8 @@ use std::{
 use rustix::net::{AddressFamily, SocketType, getsockname, ipproto, sockopt};
 use sandbox::network::{NetworkSockets, SocketKind};
 
-/// Sorts the sockets of a sandbox's network; `None` if one is of another kind, or some are missing. That they belong to the
-/// sandbox's network namespace needs no check: its guest has no others.
+/// Sorts the sockets of a sandbox's network; `None` if one is of another kind, or some are missing. That they belong to
+/// the sandbox's network namespace needs no check: its guest has no others.
 pub fn sort_sockets(descriptors: Vec<OwnedFd>) -> Option<NetworkSockets> {
     let kinds: Option<Vec<_>> =
         descriptors.into_iter().map(|socket| Some((kind(&socket)?, socket))).collect();

@@ -1,5 +1,5 @@
-//! UDP: questions to DNS servers are answered here; where a rule allows UDP, datagrams pass flow by flow. Everything else is
-//! refused at once, so that clients of QUIC fall back to TCP.
+//! UDP: questions to DNS servers are answered here; where a rule allows UDP, datagrams pass flow by flow. Everything
+//! else is refused at once, so that clients of QUIC fall back to TCP.
 
 use std::{
     cell::RefCell,
@@ -149,7 +149,7 @@ fn take(sandbox: &Arc<Sandbox>, ends: Ends, payload: &[u8]) {
         },
     };
     *flow.last_sent.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-    // What finds no room is lost, as datagrams are. Not Tokio's `try_send`: it sends nothing until the socket was polled.
+    // A datagram that finds no room is lost. Not Tokio's `try_send`: it sends nothing until the socket was polled.
     if send(&flow.outside, payload, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
         let bytes = u64::try_from(payload.len()).unwrap_or(u64::MAX);
         sandbox.counting.sent_bytes.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);

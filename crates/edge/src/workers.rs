@@ -1,5 +1,5 @@
-//! The threads that carry traffic. Each has a runtime of its own, and a sandbox stays on one of them: its tasks wake each
-//! other without waking another thread, which is most of what a short connection would wait for.
+//! The threads that carry traffic. Each has a runtime of its own, and a sandbox stays on one of them: its tasks wake
+//! each other without waking another thread, which is most of what a short connection would wait for.
 
 use std::{convert::Infallible, io, sync::Arc, thread, time::Duration};
 
@@ -13,7 +13,7 @@ const STACK_BYTES: usize = 512 * 1024;
 /// Shorter than any patience with a connection.
 const BEAT: Duration = Duration::from_secs(4);
 
-/// They end when this is dropped, with everything that runs on them.
+/// The threads that carry traffic. They end when this is dropped, with everything that runs on them.
 #[derive(Debug)]
 pub(crate) struct Workers(Vec<Worker>);
 

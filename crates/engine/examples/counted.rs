@@ -1,5 +1,5 @@
-//! What each request computes, without the kernel's part: `scripts/instructions` runs this under `callgrind`, which counts the
-//! same on every machine. `counted PART N` does PART so often; the difference of two counts is what one costs.
+//! The user-space instructions of each request: `scripts/instructions` runs this under `callgrind`, whose count is the
+//! same on every machine. `counted PART N` does PART N times; the difference between two counts is the cost of one.
 #![expect(clippy::expect_used, reason = "a tool for tests")]
 
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use sandbox::{
 };
 use store::{EntryKind, Ledger, LedgerLimits, SandboxRecord};
 
-/// What a client asks for that sets a bit of everything.
+/// A client's request that sets a bit of everything.
 const SPEC: &str = r#"{"name": "lab", "image": "host", "env": {"GREETING": "hello", "MODE": "test"},
     "limits": {"memory": 268435456, "cpus": 0.5, "pids": 64}, "labels": {"team": "a"}, "cwd": "/srv",
     "mounts": [{"guestPath": "/scratch", "kind": "tmpfs", "size": 1048576}],

@@ -19,7 +19,7 @@ pub struct Principal {
     pub key: Option<KeyId>,
     pub access: Access,
     pub quota: Quota,
-    /// What its sandboxes reach at most, beside the operator's own ceiling.
+    /// A ceiling on what its sandboxes reach, in addition to the operator's own.
     pub network: Option<Arc<Policy>>,
     /// Runs the daemon, and is the only one to manage its keys.
     pub is_owner: bool,
@@ -47,7 +47,7 @@ pub enum Access {
     ReadOnly,
 }
 
-/// What a key may have at the same time. Counts the existing sandboxes that the key itself made.
+/// The most that a key may have at the same time. Only existing sandboxes that the key itself made count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
     pub sandboxes: Option<u32>,
@@ -157,7 +157,7 @@ impl Principal {
         }
     }
 
-    /// Only the daemon's owner sets and removes secrets: whoever names the hosts of a value can have it sent to himself.
+    /// Only the daemon's owner sets and removes secrets: whoever names a value's hosts can have it sent to themselves.
     pub(crate) fn may_manage_secrets(&self) -> Result<()> {
         self.may_change()?;
         if self.is_owner {

@@ -66,7 +66,8 @@ impl Backends {
         if self.has(plan, capability) { Ok(()) } else { Err(self.lacks(plan.backend, capability)) }
     }
 
-    /// That a back end cannot do this. The next step is one that can; isolation is never given up without a request.
+    /// The error that a back end cannot do this. The next step is one that can; isolation is never given up without a
+    /// request.
     pub(crate) fn lacks(&self, kind: BackendKind, capability: Capability) -> Error {
         let may_be_used = |found: &&Capabilities| {
             found.backend != kind && found.backend != BackendKind::Process && found.has(capability)

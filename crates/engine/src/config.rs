@@ -26,7 +26,7 @@ pub struct EngineConfig {
     pub home: PathBuf,
     /// Directory of the daemon's and the guests' sockets: like `home`, no sandbox may see it.
     pub run: Option<PathBuf>,
-    /// What a sandbox gets for everything not requested.
+    /// Defaults for everything that a request for a sandbox leaves out.
     pub defaults: Defaults,
     pub ledger: LedgerLimits,
     pub max_sandboxes: usize,
@@ -47,7 +47,7 @@ pub struct EngineConfig {
     pub images: Option<images::Options>,
     /// Addresses beside loopback on which ports may be published.
     pub publish_on: Vec<IpAddr>,
-    /// What sandboxes may reach at most on the network. The daemon's owner is not bound by it.
+    /// The ceiling on what sandboxes reach on the network. The daemon's owner is not bound by it.
     pub network_ceiling: Policy,
     /// Samples the fleet all the time, for a history of the last hour.
     pub keeps_history: bool,

@@ -80,7 +80,7 @@ pub(crate) struct Core {
     registry: Mutex<Registry>,
     /// Records that could not be read when the engine opened.
     corrupt: Mutex<Vec<CorruptRow>>,
-    /// What the engine found in the home when it opened.
+    /// The state of the home as the engine found it on opening.
     pub(crate) recovery: Recovery,
     /// Ends every task of the engine, as the death of the daemon would; sandboxes live on.
     pub(crate) closing: CancellationToken,

@@ -206,7 +206,7 @@ impl Engine {
         let idle = self.core().config.agent_idle.filter(|_| request.by_agent && is_unlimited);
         let mut spec = request.spec;
         if idle.is_some() {
-            // Agents forget what they made. Its files stay when it stops, whatever was to happen at the end of its time.
+            // Agents forget what they made. Its files stay when it stops, whatever `on_expiry` said.
             spec.lifetime = Lifetime { ttl: None, idle, on_expiry: OnExpiry::Stop };
         }
         let said = idle.map(said_idle);
@@ -269,7 +269,7 @@ impl Engine {
     }
 }
 
-/// What a caller is told who set no limit of time.
+/// Words the notice for a caller who set no time limit.
 fn said_idle(idle: Duration) -> String {
     let seconds = idle.as_secs();
     let span = match seconds {
@@ -292,7 +292,7 @@ fn gave_up(spec: &SandboxSpec) -> Error {
     }
 }
 
-/// What one attempt is to make.
+/// The sandbox that one attempt is to make.
 struct Wanted<'a> {
     spec: &'a SandboxSpec,
     pending: &'a Pending,

@@ -75,7 +75,7 @@ impl Engine {
         self.core.backends.capabilities()
     }
 
-    /// What a new sandbox gets where its request says nothing.
+    /// The defaults for everything that a request for a sandbox leaves out.
     pub fn defaults(&self) -> &Defaults {
         &self.core().config.defaults
     }

@@ -57,8 +57,9 @@ impl Engine {
         Ok(view_of(&shared, record))
     }
 
-    /// Starts what an earlier exec of the sandbox ran: the same command or code in the same place, with its environment,
-    /// user and limits, and a terminal where it had one. Without a terminal its stdin is empty: nobody is there to type.
+    /// Starts what an earlier exec of the sandbox ran: the same command or code in the same place, with its
+    /// environment, user and limits, and a terminal where it had one. Without a terminal its stdin is empty: nobody is
+    /// there to type.
     ///
     /// The environment may hold secrets, so nobody has to be shown it for this.
     #[crate::boxed]

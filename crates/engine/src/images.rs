@@ -188,7 +188,7 @@ pub(crate) struct ImageStore {
 }
 
 impl ImageStore {
-    /// What it holds, unless nobody has needed it yet: then it stays closed.
+    /// Returns the store's disk usage, unless nobody has needed the store yet: then it stays closed.
     pub(crate) async fn usage_if_open(&self) -> Option<DiskUsage> {
         self.opened.get()?.disk_usage().await.ok()
     }

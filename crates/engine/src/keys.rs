@@ -45,7 +45,7 @@ impl fmt::Debug for NewKey {
 #[derive(Debug)]
 pub(crate) struct Keys {
     by_id: Mutex<HashMap<KeyId, KeyRecord>>,
-    /// Of the dashboard, most of which stem from keys.
+    /// Sessions of the dashboard, most of which stem from keys.
     pub(crate) sessions: Sessions,
     /// Counts revocations, ends of sessions and unbound SSH keys; waiters for the end of a key or a session sleep on
     /// it.
@@ -97,7 +97,7 @@ impl Keys {
         self.lock().get(id).map(|record| record.key.namespace.clone())
     }
 
-    /// What a key is called, whether it has ended or not.
+    /// Returns the name of a key, whether it has ended or not.
     pub(crate) fn name_of(&self, id: &KeyId) -> Option<String> {
         self.lock().get(id).map(|record| record.key.name().to_owned())
     }

@@ -12,8 +12,8 @@ use sandbox::{Error, ExecId, ExecState, RequestId, Result};
 use store::{EntryKind, ExecRecord, LedgerError, LedgerWriter};
 use tokio::sync::watch;
 
-/// Entries that an exec may be ahead of a reader that must miss nothing. An entry holds at most a few hundred KiB, so this
-/// stays far below what a sandbox's ledger holds.
+/// Entries that an exec may be ahead of a reader that must miss nothing. An entry holds at most a few hundred KiB, so
+/// this stays far below what a sandbox's ledger holds.
 const MAX_ENTRIES_AHEAD: u64 = 64;
 /// Most open execs of one sandbox. Each holds a connection and a file on the host.
 pub(crate) const MAX_OPEN_EXECS: usize = 512;

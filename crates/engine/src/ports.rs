@@ -373,7 +373,7 @@ impl Engine {
         ask(&shared, |reply| Command::Withdraw { port, reply }).await
     }
 
-    /// What everybody may use without a key: a port that was made public. By name, in the default namespace.
+    /// Opens a public port, which everybody may use without a key. Found by name, in the default namespace.
     pub fn open_public_port(&self, which: &SandboxRef, port: u16) -> Option<OpenLink> {
         let core = self.core();
         let found = core.find(&Principal::developer("everybody"), which).ok()?;

@@ -85,8 +85,8 @@ impl ExecTask {
         until(&closing, work).await;
     }
 
-    /// The same for the first exec of a new sandbox, which was recorded with it, and whose ledger is open. It starts while
-    /// the sandbox is recorded as running; `told` resolves when that was told.
+    /// The same for the first exec of a new sandbox, which was recorded with it, and whose ledger is open. It starts
+    /// while the sandbox is recorded as running; `told` resolves when that was told.
     pub(crate) async fn run_first(
         mut self,
         in_default_shell: bool,

@@ -118,7 +118,7 @@ pub async fn recover(
 
 const NO_MANIFEST: &str = "it has no manifest";
 
-/// Those of the home that are not `known`, with their manifests if readable.
+/// Reads the records in the home that are not `known`. Directories without a readable manifest go into `recovery`.
 fn unrecorded<T: Described>(home: &Path, known: &BTreeSet<T::Id>, recovery: &mut Recovery) -> Result<Vec<T>> {
     let found = may_block(|| store::find_in_home::<T>(home))
         .map_err(|error| error::from_io("list", &home.join(T::DIRECTORY), error))?;

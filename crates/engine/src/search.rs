@@ -22,7 +22,7 @@ const MAX_LINE_BYTES: usize = 64 * 1024;
 const MAX_SHOWN_CHARS: usize = 2000;
 const SHOWN_BEFORE_CHARS: usize = 200;
 
-/// What to look for in the output of a sandbox's commands.
+/// A search in the output of a sandbox's commands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutputSearch {
     /// Found in a line, whatever its case.
@@ -202,7 +202,7 @@ impl Searcher {
         Ok(None)
     }
 
-    /// What has no end yet is searched as it is.
+    /// Searches the unfinished lines, as they are.
     fn finish(&mut self, exec: &ExecId, last: (u64, Timestamp), pending: [Pending; 2]) {
         for (stream, Pending(line)) in OutputStream::BOTH.into_iter().zip(pending) {
             self.look(exec, last, stream, &line);

@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) exec_ended: Notify,
     /// Somebody removes it by force although its back end does not answer.
     pub(crate) given_up: Notify,
-    /// Of its published ports.
+    /// The listeners of its published ports.
     pub(crate) listeners: Listeners,
     pub(crate) network: NetworkLog,
     pub(crate) traffic: CountedTraffic,

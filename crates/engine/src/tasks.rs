@@ -4,8 +4,8 @@ use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-/// Tasks of one owner. Their futures are boxed: tokio's task is otherwise compiled for each of them, and twice, since it
-/// has two schedulers.
+/// Tasks of one owner. Their futures are boxed: tokio's task is otherwise compiled for each of them, and twice, since
+/// it has two schedulers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tasks(TaskTracker);
 

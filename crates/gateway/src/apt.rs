@@ -31,7 +31,7 @@ const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b':')
     .remove(b'=');
 
-/// What an address stands for: a file of a configured source, and nothing else.
+/// Finds the file of a configured source that an address stands for; nothing else has one.
 pub(crate) fn at_address(inner: &Inner, scope: Scope, uri: &Uri) -> Result<Route, Refusal> {
     if !scope.apt || uri.scheme_str() != Some("http") {
         return Err(Refusal::bad_request("This is not a proxy. Ask for a path, not for an address."));

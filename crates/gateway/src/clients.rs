@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 const MAX_DOWNLOADS_EACH: usize = 8;
 const MAX_FETCHES_EACH: usize = 4;
 
-/// Whose connection it is: connections with the same name share what one client may take.
+/// The client of a connection: connections with the same name share what one client may take.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClientId(String);
 

@@ -81,7 +81,8 @@ impl fmt::Debug for GatewayConfig {
     }
 }
 
-/// Whose index it is. A host that is configured for one manager is not trusted for another, nor sent its credentials.
+/// The package manager of an index. A host that is configured for one manager is not trusted for another, nor sent its
+/// credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manager {
     Pip,

@@ -1,4 +1,4 @@
-//! What can go wrong: at opening, between us and an index, and what a client is told of it.
+//! Errors at opening and between us and an index, and what a client is told of them.
 
 use std::{io, path::PathBuf};
 
@@ -25,7 +25,7 @@ impl GatewayError {
     }
 }
 
-/// What a client is told instead of what it asked for.
+/// The answer to a client instead of what it asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
@@ -71,7 +71,7 @@ pub(crate) enum FailureKind {
     TimedOut,
     /// An address that we do not reach.
     Forbidden,
-    /// What came is not what was stated, or not what can be read.
+    /// An answer that is not what was stated, or not what can be read.
     Garbled,
     /// Larger than our limit.
     TooLarge,
@@ -104,7 +104,7 @@ impl Failure {
         matches!(self.kind, FailureKind::Unreachable | FailureKind::TimedOut)
     }
 
-    /// What the client is told; `what` names the thing that it asked for.
+    /// Returns the answer to the client; `what` names the thing that it asked for.
     pub(crate) fn told(&self, what: &str) -> Refusal {
         let (status, sentence) = match self.kind {
             FailureKind::Status(404 | 410) => {

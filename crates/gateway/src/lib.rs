@@ -50,7 +50,7 @@ pub use url::Url;
 
 use self::{cache::Cache, clients::Clients, files::Files, pages::Pages, stats::Counters, upstream::Upstream};
 
-/// What one client may reach.
+/// The indexes that one client may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Scope {
     pub pip: bool,

@@ -1,4 +1,4 @@
-//! What an index does not have, remembered for a moment, so that it is not asked again at once.
+//! A short memory of what an index does not have, so that it is not asked again at once.
 
 use std::{
     collections::HashMap,

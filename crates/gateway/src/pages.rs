@@ -42,8 +42,8 @@ const MAX_PAGE_BYTES: usize = 32 << 20;
 const MAX_FETCHES: usize = 16;
 const MAX_READERS: usize = 2;
 
-/// What all pages that were fetched and not yet read may hold in memory, in KiB, and how long one that grows waits for
-/// room.
+/// The most memory that all pages that were fetched and not yet read may hold, in KiB, and how long one that grows
+/// waits for room.
 const MAX_HELD_KIB: usize = 128 << 10;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -75,14 +75,14 @@ pub(crate) struct PageRequest {
 
 pub(crate) type Reader = Box<dyn FnOnce(&Fetched) -> Result<Content, String> + Send>;
 
-/// What came from the index.
+/// An answer of the index.
 pub(crate) struct Fetched {
     pub(crate) body: Vec<u8>,
     pub(crate) content_type: String,
     pub(crate) url: Url,
 }
 
-/// What a page says, in the forms in which clients get it.
+/// The content of a page, in the forms in which clients get it.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) forms: Vec<Form>,
@@ -383,7 +383,7 @@ impl Pages {
     }
 }
 
-/// What one page takes of [`MAX_HELD_KIB`].
+/// The share of [`MAX_HELD_KIB`] that one page takes.
 struct Room {
     permits: Option<OwnedSemaphorePermit>,
 }

@@ -1,4 +1,4 @@
-//! What goes back to a client: sentences, and files in pieces.
+//! Replies to a client: sentences, and files in pieces.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 

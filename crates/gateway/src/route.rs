@@ -1,4 +1,4 @@
-//! What a path asks for. Nothing here touches the network or the disk.
+//! Routes: the requests that paths stand for. Nothing here touches the network or the disk.
 
 use percent_encoding::percent_decode_str;
 

@@ -1,4 +1,4 @@
-//! What a gateway did so far.
+//! Counts of what a gateway did so far.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -71,7 +71,7 @@ pub enum ProtocolError {
     Truncated,
 }
 
-/// What a frame may carry as JSON. Functions of this crate write and read it: serde's are generic, and would be
+/// A value that a frame carries as JSON. Functions of this crate write and read it: serde's are generic, and would be
 /// compiled again in each crate that calls them.
 pub trait Message: Sized {
     fn to_json(&self) -> serde_json::Result<Vec<u8>>;

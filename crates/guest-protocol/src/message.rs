@@ -435,7 +435,7 @@ pub enum Response {
     Listening {
         port: u16,
     },
-    /// That many descriptors are attached to this frame.
+    /// The sockets are attached to this frame, as `count` descriptors.
     NetworkSockets {
         count: u32,
     },

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Connections served at once; more wait in the listener's backlog. Each exec is followed over one of its own, and the rest
-/// is for requests.
+/// Connections served at once; more wait in the listener's backlog. Each exec is followed over one of its own, and the
+/// rest is for requests.
 pub(crate) const MAX_CONNECTIONS: usize = 2 * MAX_EXECS;
 /// Execs known at once, running or waiting for their last acknowledgement.
 pub(crate) const MAX_EXECS: usize = 512;

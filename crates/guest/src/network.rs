@@ -25,7 +25,7 @@ impl Kept {
         Self { sockets, can_hand_out: transport.carries_descriptors() }
     }
 
-    /// They are not the workload's, so its budget does not pay for them.
+    /// Counts the sockets: they are not the workload's, so its budget does not pay for them.
     pub(crate) fn counted(&self) -> NotCounted {
         let is_tcp = |socket: &&OwnedFd| socket_type(socket).is_ok_and(|kind| kind == SocketType::STREAM);
         let tcp = self.sockets.iter().filter(is_tcp).count();

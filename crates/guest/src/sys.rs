@@ -166,8 +166,8 @@ pub(crate) fn fork_worker(
     }
 }
 
-/// Forks a child that joins the workload as this user, keeps no descriptor but `link` and the standard ones, does `work`
-/// and ends. `work` is told if it could not become that user.
+/// Forks a child that joins the workload as this user, keeps no descriptor but `link` and the standard ones, does
+/// `work` and ends. `work` is told if it could not become that user.
 pub(crate) fn fork_into_workload(
     link: OwnedFd,
     cgroups: &[BorrowedFd<'_>],
@@ -246,7 +246,7 @@ fn enter_cgroups(cgroups: &[BorrowedFd<'_>]) -> Result<(), ChildFailure> {
     Ok(())
 }
 
-/// Who a child becomes, and where.
+/// The user that a child becomes, with its limits and directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity<'a> {
     pub(crate) uid: u32,

@@ -18,8 +18,8 @@ pub fn base_name(path: &str) -> &str {
     trimmed.rsplit('/').next().unwrap_or(trimmed)
 }
 
-/// What a path means, and where that is. `look` tells what is at a path, and where it points if it is a link. None:
-/// links lead to links without end.
+/// Follows a path to what it means, and returns where that is. `look` tells what is at a path, and where it points if
+/// it is a link. None: links lead to links without end.
 pub async fn behind_links<T, E, L: Future<Output = Result<(T, Option<String>), E>>>(
     path: &str,
     look: impl Fn(String) -> L,

@@ -2,7 +2,7 @@
 //!
 //! Whoever calls says which directory is meant, as an open descriptor, and words the errors. From there on everything
 //! happens beneath that descriptor and no link is ever followed, also when somebody swaps a file for a link meanwhile.
-//! What comes out of a sandbox is hostile: it is unpacked into a fresh directory and moved into place from there.
+//! Whatever comes out of a sandbox is hostile: it is unpacked into a fresh directory and moved into place from there.
 #![forbid(unsafe_code)]
 
 mod directory;

@@ -55,15 +55,16 @@ impl Report {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     }
 
-    /// What went wrong here, if anything did: whoever took the bytes only saw that they broke off.
+    /// Takes the result, with what went wrong here if anything did: whoever took the bytes only saw that they broke
+    /// off.
     pub fn take(&self) -> Option<Result<Counts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Source {
-    /// What `open` opens, if it is a file or a directory. It is looked at before it is opened for reading, which a
-    /// device or a pipe would notice, and once more afterwards.
+    /// Opens a file or a directory by `open`. It is looked at before it is opened for reading, which a device or a pipe
+    /// would notice, and once more afterwards.
     pub fn open(shown: PathBuf, open: impl Fn(OFlags) -> Result<OwnedFd, Errno>) -> Result<Self> {
         let failed = |errno| Error::io("read", &shown, errno);
         let look = |fd: &OwnedFd| fstat(fd).map_err(failed);
@@ -82,7 +83,7 @@ impl Source {
         }
     }
 
-    /// What the caller itself names, which may also be a pipe or a device.
+    /// Opens a path that the caller itself names, which may also be a pipe or a device.
     pub fn open_own(path: &Path) -> Result<Self> {
         let failed = |errno| Error::io("read", path, errno);
         let file = File::open(path).map_err(|error| Error::of_io("read", path, &error))?;
@@ -271,7 +272,7 @@ impl<W: Write> Walk<'_, W> {
         }
     }
 
-    /// What was looked at is not there any more, or something else is; anything but that is a failure.
+    /// Leaves out an entry that is not there any more, or is something else now; anything but that is a failure.
     fn gone_or(&mut self, errno: Errno) -> Result<()> {
         match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => self.leave_out(),

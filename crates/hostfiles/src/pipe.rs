@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 /// Pieces on their way.
 const QUEUE: usize = 8;
-/// What is gathered before it is handed over.
+/// Bytes that are gathered before they are handed over.
 const PIECE_BYTES: usize = 128 * 1024;
 
 /// Pieces of a pipe. An empty one is its end: a pipe that only closes was given up.
@@ -26,7 +26,7 @@ pub fn pieces<E>() -> (Pieces<E>, mpsc::Receiver<Result<Bytes, E>>) {
     mpsc::channel(QUEUE)
 }
 
-/// What comes, up to its end.
+/// Streams the pieces that come, up to their end.
 pub(crate) fn stream_of<E: Send + 'static>(
     received: mpsc::Receiver<Result<Bytes, E>>,
 ) -> BoxStream<'static, Result<Bytes, E>> {
@@ -54,7 +54,7 @@ pub(crate) fn each_chunk<E>(
     }
 }
 
-/// What `work` writes, in a thread of its own; why it failed comes last.
+/// Runs `work` in a thread of its own and returns what it writes; why it failed comes last.
 pub(crate) fn written<E: Send + 'static>(
     work: impl FnOnce(&mut PipeWriter<E>) -> Result<(), E> + Send + 'static,
 ) -> mpsc::Receiver<Result<Bytes, E>> {

@@ -1,4 +1,4 @@
-//! What a copy counts, and where it stops.
+//! The counts of a copy, and the limits at which it stops.
 
 use std::path::{Component, Path};
 
@@ -7,7 +7,7 @@ use crate::{Error, Result};
 /// Paths of what was left out that a report names.
 const MAX_NAMED: usize = 8;
 
-/// What is too much for one copy.
+/// The limits of one copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Files, directories and links.
@@ -39,14 +39,14 @@ impl Rules {
     }
 }
 
-/// What a copy did.
+/// The counts of one copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     pub files: u64,
     pub directories: u64,
     pub links: u64,
     pub bytes: u64,
-    /// What was left out, and the first of it by name.
+    /// Entries that were left out, and the first of them by name.
     pub left_out: u64,
     pub left_out_paths: Vec<String>,
 }

@@ -30,9 +30,9 @@ use crate::{
     tally::Tally,
 };
 
-/// What is held in memory of one entry.
+/// Limits on what is held in memory of one entry.
 const READ_LIMITS: ReadLimits = ReadLimits { header_bytes: 256 * 1024, parts: 64 * 1024 };
-/// What is still read behind the end of an archive, so that its sender can finish.
+/// The bytes still read behind the end of an archive, so that its sender can finish.
 const MAX_TRAILING_BYTES: u64 = 1024 * 1024;
 
 /// Makes a file of everything that comes.
@@ -186,12 +186,13 @@ impl Unpacker<'_> {
     }
 }
 
-/// What everyone may have of a mode that came from inside: no setuid, no setgid, no sticky bit.
+/// Returns the part of a mode from inside that everyone may have: no setuid, no setgid, no sticky bit.
 fn plain(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o777)
 }
 
-/// Its owner may always read and write it: otherwise nobody could move its files into place, or remove it later.
+/// Makes a directory that its owner may always read and write: otherwise nobody could move its files into place, or
+/// remove it later.
 fn set_directory(spot: &Spot, mode: u32) -> Result<(), Errno> {
     let made = make_directory(&spot.directory, &spot.name, Mode::RWXU, LISTED)?;
     fchmod(&made, plain(mode) | Mode::RWXU)
@@ -203,7 +204,7 @@ fn create(spot: &Spot) -> Result<File, Errno> {
     openat(&spot.directory, &spot.name, flags, Mode::RUSR | Mode::WUSR).map(File::from)
 }
 
-/// What a file is besides its bytes. It may end with a hole.
+/// Sets what a file has besides its bytes. It may end with a hole.
 fn finish(file: &File, member: &Member, content: &Content) -> Result<(), Errno> {
     ftruncate(file, content.size)?;
     fchmod(file, plain(member.mode))?;

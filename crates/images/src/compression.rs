@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// Bytes that tell every compression we know of from the others.
 const MAGIC_BYTES: usize = 6;
-/// What is read from the compressed file at once.
+/// Bytes read from the compressed file at a time.
 const READ_BYTES: usize = 128 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What an image says about how it is run.
+//! The configuration of an image: how it is run.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ impl ConfigFile {
             .map_err(|error| Error::unreadable("the image's configuration", "a configuration", &error))
     }
 
-    /// Of the layers, lowest first.
+    /// Returns the digests of the layers, lowest first.
     pub(crate) fn diff_ids(&self) -> &[Digest] {
         self.rootfs.diff_ids.as_deref().unwrap_or_default()
     }

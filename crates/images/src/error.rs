@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by what the caller can do next.
+//! Errors, sorted by what the caller can do next.
 
 use std::{borrow::Cow, io, path::PathBuf, time::Duration};
 
@@ -84,7 +84,7 @@ impl Error {
         Self::Unsupported { what: what.into() }
     }
 
-    /// Of an image that was asked for a platform, and is built for others.
+    /// The error for an image that was asked for a platform, and is built for others.
     pub(crate) fn no_build(asked: &Platform, built: &str) -> Self {
         Self::unsupported(format!("platform {asked}, for which the image has no build (it has {built}),"))
     }
@@ -101,7 +101,8 @@ impl Error {
         }
     }
 
-    /// Of a document that its parser refuses. What it says may quote the document, which may be any server's answer.
+    /// The error for a document that its parser refuses. The parser's text may quote the document, which may be any
+    /// server's answer.
     pub(crate) fn unreadable(what: &str, expected: &str, error: &serde_json::Error) -> Self {
         Self::corrupt(what, expected, shortened(error.to_string(), MAX_QUOTED_CHARS))
     }

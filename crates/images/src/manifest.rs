@@ -1,4 +1,4 @@
-//! What a registry or an archive says an image consists of.
+//! Manifests and indexes: what a registry or an archive says an image consists of.
 
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest};
 use serde::Deserialize;
@@ -45,7 +45,7 @@ pub(crate) enum Parsed {
     Index(Box<ImageIndex>),
 }
 
-/// What kinds of documents are told apart by.
+/// The fields by which kinds of documents are told apart.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Probe {

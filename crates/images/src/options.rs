@@ -1,4 +1,4 @@
-//! What the owner of a store of images decides.
+//! The options that the owner of a store of images decides.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +43,7 @@ pub struct Options {
     pub opaque: OpaqueMark,
     /// Where layers are unpacked and removed: in this process, or by a helper with other rights.
     pub unpacker: Arc<dyn Unpacker>,
-    /// Who else needs images, beyond those who hold an [`Image`](crate::Image).
+    /// The other users of images, beyond those who hold an [`Image`](crate::Image).
     pub users: Arc<dyn Users>,
     /// Whether a layer is on the disk, and not only in memory, before it is used. Without, a power cut may leave a
     /// layer with empty files; a crash of this process never does.
@@ -127,7 +127,7 @@ impl Users for NoUsers {
 /// Another place to ask for the images of a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
-    /// Whose images it has: `docker.io`.
+    /// The registry whose images it has: `docker.io`.
     pub registry: String,
     /// `https://mirror.example`, to which `/v2/…` is added.
     pub url: String,
@@ -202,7 +202,7 @@ impl Default for Retry {
     }
 }
 
-/// What is too much to be an honest image. Everything in an image comes from strangers.
+/// Limits beyond which no image is honest. Everything in an image comes from strangers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Largest manifest, index or configuration; they are held in memory.

@@ -50,8 +50,8 @@ impl Default for PackOptions {
     }
 }
 
-/// Writes what `upper` holds as an uncompressed layer and answers the number of its entries. The same tree gives the same
-/// bytes. No link is followed. Sockets and devices stay behind.
+/// Writes what `upper` holds as an uncompressed layer and answers the number of its entries. The same tree gives the
+/// same bytes. No link is followed. Sockets and devices stay behind.
 pub fn pack_layer(upper: BorrowedFd<'_>, writer: impl Write, options: &PackOptions) -> Result<u64> {
     let mut packer = Packer {
         archive: Writer::new(io::BufWriter::with_capacity(256 * 1024, writer)),
@@ -85,7 +85,7 @@ struct Level {
     directory: OwnedFd,
     /// Still to come, the next one last.
     names: Vec<CString>,
-    /// What is to be written of the directory itself before anything in it.
+    /// The directory's own facts, while they are still to be written before anything in it.
     pending: Option<Stat>,
 }
 
@@ -219,7 +219,7 @@ impl<W: Write> Packer<'_, W> {
         added.map_err(|error| Error::io("write", shown(&member.path))(error.into()))
     }
 
-    /// What has neither content nor attributes.
+    /// Writes a member that has neither content nor attributes.
     fn bare(&mut self, path: Vec<u8>, kind: Kind, stat: &Stat) -> Result<()> {
         self.begin()?;
         self.append(Member::of(path, kind, stat), io::empty())

@@ -14,7 +14,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// This machine's.
+    /// The platform of this machine.
     pub fn host() -> Self {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",

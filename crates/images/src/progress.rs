@@ -1,4 +1,4 @@
-//! What a pull tells while it goes on.
+//! Progress of a pull.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ impl fmt::Debug for Progress {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// What the image consists of is known: its manifest, and its layers with their sizes as they are downloaded.
+    /// The parts of the image are known: its manifest, and its layers with their sizes as they are downloaded.
     Resolved {
         manifest: Digest,
         layers: Vec<(Digest, u64)>,

@@ -53,7 +53,7 @@ impl Reference {
         Self { digest: Some(digest), tag: None, ..self.clone() }
     }
 
-    /// What the registry is asked for: the digest when there is one.
+    /// The part that the registry is asked for: the digest when there is one.
     pub(crate) fn wanted(&self) -> &str {
         match (&self.digest, &self.tag) {
             (Some(digest), _) => digest.as_str(),

@@ -306,7 +306,7 @@ impl fmt::Display for NewMount {
     }
 }
 
-/// What to do if the target of a mask is missing.
+/// The handling of a mask whose target is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Missing {

@@ -61,7 +61,7 @@ pub struct CgroupError {
     pub source: io::Error,
 }
 
-/// What a workload may use.
+/// The resources that a workload may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CgroupLimits {
     pub memory_bytes: u64,

@@ -29,8 +29,8 @@ const ROLE: &str = "warren-edge";
 /// The user of the edge of a root daemon, just above the ids of sandboxes. It owns nothing, and the host's firewall can
 /// match the traffic of sandboxes by it.
 pub const EDGE_USER: u32 = 0xf000_0001;
-/// Heaps of the C library for the edge's three threads, which allocate little that their own caches do not hold. One for
-/// each would keep what only the beginning of many sandboxes needed.
+/// Heaps of the C library for the edge's three threads, which allocate little that their own caches do not hold. One
+/// for each would keep what only the beginning of many sandboxes needed.
 const HEAPS: u8 = 1;
 /// Directories one of which every host has. One is covered in a mount namespace of our own, so nobody else sees that.
 const COVERED: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/mnt"];

@@ -76,7 +76,7 @@ pub(crate) fn make(end: &NetworkEnd) -> io::Result<Vec<OwnedFd>> {
     sockets::make(end)
 }
 
-/// What this kernel lets a sandbox's network be made of.
+/// The means that this kernel has for a sandbox's network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NetworkMeans {
@@ -84,7 +84,8 @@ pub enum NetworkMeans {
     Tproxy {
         v6: bool,
     },
-    /// Those ports of every address that have a socket; rules do not work. `why`: the kernel's answer to those.
+    /// The ports that have a socket lead to it, on every address; rules do not work. `why`: the kernel's answer to
+    /// those.
     NamedPorts {
         v6: bool,
         why: String,
@@ -151,7 +152,7 @@ impl NetworkMeans {
         }
     }
 
-    /// What is used of it.
+    /// Returns the means to use of those found.
     #[must_use]
     pub fn chosen(self) -> Self {
         let is_without_rules = cfg!(debug_assertions) && std::env::var_os(WITHOUT_RULES).is_some();

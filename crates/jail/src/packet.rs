@@ -53,9 +53,9 @@ pub enum Request {
 /// Which unlinked files count in a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unlinked {
-    /// Those of a sandbox's root, which is an overlay.
+    /// Unlinked files of a sandbox's root, which is an overlay.
     OfRoot,
-    /// Those on the file system of the first path.
+    /// Unlinked files on the file system of the first path.
     OfPath,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct HandingOver {
     pub(crate) has_memory: bool,
 }
 
-/// What a cage that was made before its sandbox was asked for learns at last: [`Step::AwaitName`].
+/// The name and files that a cage made before its sandbox was asked for gets at last: [`Step::AwaitName`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Naming {
     pub hostname: String,

@@ -1,4 +1,4 @@
-//! What this host supports, found by trying each feature; for `doctor`.
+//! Features of this host, found by trying each; for `doctor`.
 
 use std::{
     ffi::CString,

@@ -1,5 +1,5 @@
-//! Pages of the program that only its start needed: its relocations most of all. They belong to the file, so they can be
-//! let go and come back when they are used.
+//! Pages of the program that only its start needed: its relocations most of all. They belong to the file, so they can
+//! be let go and come back when they are used.
 
 use std::{fs, ops::Range, sync::OnceLock};
 
@@ -9,8 +9,8 @@ use crate::sys;
 /// them: they stay so.
 static UNCHANGED: OnceLock<Vec<Range<usize>>> = OnceLock::new();
 
-/// Lets go of the pages of this program and its libraries; those that are used come back. The list of them is made with the
-/// first call, while `/proc` is there.
+/// Lets go of the pages of this program and its libraries; those that are used come back. The list of them is made with
+/// the first call, while `/proc` is there.
 pub fn let_go_of_program() {
     // Without the list everything stays, which costs memory and nothing else.
     let list = || unchanged(&fs::read_to_string("/proc/self/smaps").unwrap_or_default());
@@ -19,8 +19,8 @@ pub fn let_go_of_program() {
     }
 }
 
-/// The mappings of files that are read-only and have no page of their own: what the dynamic linker changed has some, and
-/// would be lost.
+/// The mappings of files that are read-only and have no page of their own: what the dynamic linker changed has some,
+/// and would be lost.
 fn unchanged(smaps: &str) -> Vec<Range<usize>> {
     let (mut found, mut current) = (Vec::new(), None);
     for line in smaps.lines() {

@@ -194,8 +194,8 @@ pub(crate) fn reset_signals() {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()) };
 }
 
-/// A write to a connection that the other side ended is an error then, and does not end the process. `splice` has no flag
-/// for that.
+/// A write to a connection that the other side ended is an error then, and does not end the process. `splice` has no
+/// flag for that.
 pub(crate) fn ignore_broken_pipes() {
     // SAFETY: SIG_IGN is a valid disposition for SIGPIPE.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -301,8 +301,8 @@ pub(crate) fn set_process_name(name: &CStr) {
 
 /// Lets go of pages that are as in the file they are mapped from; they come back when they are used.
 pub(crate) fn let_go(pages: std::ops::Range<usize>) {
-    // SAFETY: the range is a read-only mapping of a file without a page that differs from it, so the memory has the same
-    // contents before and after. Should the kernel refuse, nothing changed.
+    // SAFETY: the range is a read-only mapping of a file without a page that differs from it, so the memory has the
+    // same contents before and after. Should the kernel refuse, nothing changed.
     unsafe { libc::madvise(pages.start as *mut libc::c_void, pages.len(), libc::MADV_DONTNEED) };
 }
 

@@ -137,13 +137,13 @@ impl fmt::Display for Capability {
     }
 }
 
-/// What works here and now, found by trying.
+/// The capabilities that work here and now, found by trying.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Capabilities {
     pub backend: BackendKind,
     pub has: Vec<Capability>,
-    /// What is missing and why, as sentences.
+    /// The missing ones and why, as sentences.
     pub missing: Vec<String>,
 }
 
@@ -312,7 +312,7 @@ pub enum NetworkHeld {
     FromNextStart,
 }
 
-/// What holds the network policies of all instances of a back end.
+/// Holds the network policies of all instances of a back end.
 pub trait BackendNetwork: Send + Sync {
     /// Decisions as they are made. A reader that falls behind misses some.
     fn reports(&self) -> broadcast::Receiver<NetworkReport>;
@@ -370,7 +370,7 @@ pub trait Instance: fmt::Debug + Send + Sync {
         })
     }
 
-    /// What went to which host of its network; nothing where no edge serves it.
+    /// Returns the traffic to each host of its network; nothing where no edge serves it.
     async fn network_hosts(&self) -> Result<NetworkHosts, BackendError> {
         Ok(NetworkHosts::default())
     }
@@ -383,7 +383,7 @@ pub trait Instance: fmt::Debug + Send + Sync {
         })
     }
 
-    /// What is true of it now and was not when it started, as sentences. Must be quick.
+    /// Returns sentences about what is true of it now and was not when it started. Must be quick.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }

@@ -11,8 +11,7 @@ use crate::{
 /// Longest working directory that the kernel accepts.
 const MAX_CWD_BYTES: usize = 4095;
 
-/// What the names in a spec resolve to: an image reference, a snapshot or a path, volumes and
-/// secrets.
+/// The things that the names in a spec resolve to: an image reference, a snapshot or a path, volumes and secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
     pub rootfs: RootfsPlan,
@@ -28,7 +27,7 @@ pub struct Base {
     /// Where the base differs from the request: sentences for the caller.
     pub warnings: Vec<String>,
     pub volumes: BTreeMap<VolumeName, ResolvedVolume>,
-    /// Those that the spec names, in its order, and then those that came with the request.
+    /// The secrets that the spec names, in its order, and then those that came with the request.
     pub secrets: Vec<ResolvedSecret>,
 }
 

@@ -50,7 +50,7 @@ impl Isolation {
     }
 }
 
-/// What holds a sandbox's network, written as [`NetworkHold::as_str`] in records and answers.
+/// The means by which a sandbox's network is held, written as [`NetworkHold::as_str`] in records and answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "&'static str")]
 pub enum NetworkHold {

@@ -1,4 +1,4 @@
-//! What a sandbox may use: requested in part (`Limits`), decided in full (`LimitsPlan`).
+//! Resource limits of a sandbox: requested in part (`Limits`), decided in full (`LimitsPlan`).
 
 use std::{fmt, str::FromStr};
 

@@ -30,8 +30,8 @@ pub struct MountSpec {
 #[serde(rename_all = "lowercase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum MountSource {
     /// A directory or a file of the host: for the daemon's owner, and for those whom the policy lets use it.
-    // `allowed`: what the policy of a front end has seen there and lets callers use who do not own the daemon. Never read
-    // from a caller's text.
+    // `allowed`: what the policy of a front end has seen there and lets callers use who do not own the daemon. Never
+    // read from a caller's text.
     Bind {
         #[schema(rename = "hostPath", value_type = String)]
         host_path: PathBuf,

@@ -18,7 +18,7 @@ use crate::{
     secret::{add_variables, check_uses, decide_secrets},
 };
 
-/// What reads command lines where there is nothing better.
+/// The program that reads command lines where there is nothing better.
 pub const DEFAULT_SHELL: &str = "sh";
 /// With less memory no shell starts inside.
 const MIN_MEMORY: ByteSize = ByteSize::mib(4);
@@ -102,7 +102,7 @@ pub enum RootfsPlan {
     },
 }
 
-/// What was decided: nothing is optional, and a back end needs no further input.
+/// A sandbox as decided: nothing is optional, and a back end needs no further input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxPlan {
@@ -144,10 +144,10 @@ pub struct SandboxPlan {
     /// Missing in records of earlier versions, whose sandboxes reach package indexes only.
     #[serde(default)]
     pub network: NetworkPlan,
-    /// What stands for its secrets inside.
+    /// The placeholders for its secrets inside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretPlan>,
-    /// What the caller should know about the plan, as sentences.
+    /// Warnings about the plan for the caller, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// The same about its limits, which can change.
@@ -168,7 +168,7 @@ impl SandboxPlan {
         self.warnings.iter().chain(&self.limit_warnings)
     }
 
-    /// What is run where nothing is named: the entry point and its arguments. Empty: nobody said.
+    /// The command where none is named: the entry point and its arguments. Empty if nobody gave one.
     pub fn default_command(&self) -> Vec<String> {
         self.config.entrypoint.iter().chain(&self.config.cmd).cloned().collect()
     }
@@ -520,7 +520,7 @@ pub fn change_limits(current: &LimitsPlan, change: &Limits) -> Result<LimitsPlan
     decide_limits(change, &[], current)
 }
 
-/// What the caller should know about limits that were asked for: more processors than the host has are no limit.
+/// Warns the caller about limits that were asked for: more processors than the host has are no limit.
 pub fn limit_warnings(asked: &Limits, processors: u32) -> Vec<String> {
     let too_many = asked.cpus.filter(|cpus| *cpus > CpuCount::whole(processors));
     too_many

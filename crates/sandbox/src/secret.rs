@@ -101,7 +101,7 @@ pub struct SecretRules {
 pub struct SecretValue(String);
 
 impl SecretValue {
-    /// What can stand in a header: visible ASCII and blanks within, not empty.
+    /// Accepts a value that can stand in a header: visible ASCII and blanks within, not empty.
     pub fn new(value: String) -> Result<Self> {
         let is_visible = |byte: u8| (0x20..0x7f).contains(&byte);
         if value.is_empty() || value.len() > MAX_SECRET_BYTES || !value.bytes().all(is_visible) {
@@ -134,13 +134,14 @@ impl fmt::Debug for SecretValue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldSecret {
     pub name: SecretName,
-    /// What programs inside have in its place: random for each sandbox, only letters, digits, `_` and `-`.
+    /// The stand-in that programs inside have for the value: random for each sandbox, only letters, digits, `_` and
+    /// `-`.
     pub placeholder: String,
     pub value: SecretValue,
     pub rules: SecretRules,
 }
 
-/// What the edge needs to put secrets into one sandbox's requests. Never part of a record or of a plan.
+/// The data that the edge needs to put secrets into one sandbox's requests. Never part of a record or of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldSecrets {
     pub authority: Authority,

@@ -24,7 +24,7 @@ pub enum SandboxState {
     Failed,
 }
 
-/// What a caller can do with an existing sandbox.
+/// An action of a caller on an existing sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Run a command, touch files, open a port: anything that needs the guest and the workload awake.

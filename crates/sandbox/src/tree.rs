@@ -26,7 +26,7 @@ pub struct TreeCopy {
     pub shared_bytes: u64,
 }
 
-/// What to compare, and how much of it to report.
+/// The layers to compare, and how much of the changes to report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiffQuery {

@@ -1,4 +1,4 @@
-//! What a sandbox currently uses.
+//! The current resource usage of a sandbox.
 
 use serde::{Deserialize, Serialize};
 

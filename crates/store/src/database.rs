@@ -17,7 +17,7 @@ use crate::{
 };
 
 const FILE_NAME: &str = "warren.db";
-/// What SQLite keeps beside it.
+/// The endings of the database's files, with those that SQLite keeps beside it.
 const FILE_ENDINGS: [&str; 3] = ["", "-wal", "-shm"];
 /// "WRRN": marks the file as ours, so that another program's database is never migrated.
 const APPLICATION_ID: i64 = 0x5752_524e;
@@ -171,8 +171,8 @@ impl Database {
         Ok(version)
     }
 
-    /// `secure_delete`: no value of a removed secret stays in the file's free space. Checkpoints wait for the disk, so no
-    /// write makes one by itself: [`Database::checkpoint`].
+    /// `secure_delete`: no value of a removed secret stays in the file's free space. Checkpoints wait for the disk, so
+    /// no write makes one by itself: [`Database::checkpoint`].
     fn configure(&self) -> Result<(), StoreError> {
         self.connection
             .execute_batch(&format!(

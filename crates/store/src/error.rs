@@ -57,7 +57,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// What to do next, where there is something to do.
+    /// Returns the next step, where there is something to do.
     pub fn next(&self) -> Option<Next> {
         let next = match self {
             Self::NameTaken { name, .. } => Next::FreeName(Subject::new(Thing::Sandbox, name.as_str())),

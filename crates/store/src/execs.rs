@@ -132,7 +132,7 @@ fn several(
     Ok(records)
 }
 
-/// Those that have ended of all but the newest `n_kept`, oldest first. Only their ids are read: there may be many.
+/// Returns the ended execs among all but the newest `n_kept`, oldest first. Only their ids are read: there may be many.
 pub(crate) fn surplus(
     database: &Database,
     sandbox: &SandboxId,

@@ -24,14 +24,14 @@ const MANIFEST_FILE: &str = "manifest.json";
 const MAX_MANIFEST_BYTES: u64 = 64 * 1024 * 1024;
 const MANIFEST_VERSION: u32 = 1;
 
-/// What a database and its home have in common.
+/// The mark that a database and its home have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) id: String,
     pub(crate) generation: u64,
 }
 
-/// What the home's own mark says.
+/// The home's own mark, as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HomeMark {
     Missing,
@@ -116,7 +116,7 @@ impl<T: Described> RecordedDirectory<T> {
         self.directory.join(MANIFEST_FILE).exists()
     }
 
-    /// What its manifest says; why that cannot be read.
+    /// Reads the record in its manifest; fails with why that cannot be read.
     pub fn read(&self) -> io::Result<T> {
         let bytes = read_bounded(&self.directory.join(MANIFEST_FILE), MAX_MANIFEST_BYTES)?;
         let Manifest { version, record } = serde_json::from_slice::<Manifest<T>>(&bytes)?;
@@ -146,7 +146,7 @@ pub fn find_in_home<T: Described>(home: &Path) -> io::Result<Vec<RecordedDirecto
     Ok(found)
 }
 
-/// What a look at a home found. Nothing is changed by it.
+/// The findings of a look at a home. Nothing is changed by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
     /// Whether there is a database with tables in it.

@@ -1,5 +1,5 @@
-//! What lasts: records of sandboxes, execs, keys, secrets, events and calls in SQLite, copies of some of them beside the files
-//! that they tell of, and the exec ledger in plain files.
+//! The records that last: of sandboxes, execs, keys, secrets, events and calls in SQLite, copies of some of them beside
+//! the files that they tell of, and the exec ledger in plain files.
 //!
 //! [`Store`] is a façade over one blocking thread that owns the database. [`Ledger`] has no thread: its writes go to
 //! the page cache, which outlives the daemon.

@@ -103,7 +103,7 @@ pub(crate) fn of_sandbox(
     many(database, sql, [sandbox.as_str()])
 }
 
-/// Those that no daemon has seen the end of.
+/// Returns the jobs that no daemon has seen the end of.
 pub(crate) fn unfinished(database: &Database) -> Result<Vec<PackageJobRecord>, StoreError> {
     let installing =
         word(&PackageState::Installing).map_err(|source| database.error("listing package jobs", source))?;

@@ -32,12 +32,12 @@ pub struct SandboxRecord {
     pub last_active_at: Timestamp,
     /// The key that made it; none for the daemon's owner.
     pub owner: Option<KeyId>,
-    /// One that goes for its sake as soon as this one runs.
+    /// The sandbox that goes for its sake as soon as this one runs.
     pub replaces: Option<SandboxId>,
-    /// What is reachable from outside.
+    /// The ports that are reachable from outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<ExposedPort>,
-    /// What was asked for beyond its network policy, oldest first. The grants that hold are in the plan.
+    /// Requests beyond its network policy, oldest first. The grants that hold are in the plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_requests: Vec<NetworkRequest>,
 }
@@ -70,7 +70,7 @@ pub struct ShareRecord {
     pub made_by: String,
     /// The key of whoever made it, if one was used.
     pub key: Option<KeyId>,
-    /// What it shows: a sandbox or a key.
+    /// The sandbox or the key that it shows.
     pub sandbox: Option<SandboxId>,
     pub shown_key: Option<KeyId>,
     pub created_at: Timestamp,
@@ -91,9 +91,9 @@ pub struct PackageJobRecord {
     pub exec: Option<ExecId>,
     /// Where inside the index is served for it.
     pub port: Option<u16>,
-    /// What to know of how it stands or ended.
+    /// A note on how it stands or ended.
     pub message: Option<String>,
-    /// What of the packages is there now.
+    /// The packages of the job that are there now.
     pub installed: Vec<InstalledPackage>,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
@@ -107,7 +107,7 @@ pub struct SnapshotRecord {
     pub namespace: Namespace,
     /// None: kept for whoever uses it, and removed with the last of them.
     pub name: Option<SnapshotName>,
-    /// Of `manifest`.
+    /// The digest of `manifest`.
     pub digest: String,
     /// A [`sandbox::SnapshotManifest`] as canonical JSON, byte for byte as on disk.
     pub manifest: String,
@@ -119,7 +119,7 @@ pub struct SnapshotRecord {
     pub created_at: Timestamp,
 }
 
-/// What a listing found, oldest first. One bad row never hides the others.
+/// The result of a listing, oldest first. One bad row never hides the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SnapshotRows {
     pub records: Vec<SnapshotRecord>,
@@ -158,7 +158,7 @@ pub struct SecretRecord {
     pub last_used_at: Option<Timestamp>,
 }
 
-/// What one sandbox with secrets has of its own.
+/// The secrets and the authority that belong to one sandbox alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSecrets {
     pub authority: Authority,
@@ -225,7 +225,7 @@ pub struct CallQuery {
     pub has_failed: Option<bool>,
 }
 
-/// What a listing found, oldest first. One bad row never hides the others.
+/// The result of a listing, oldest first. One bad row never hides the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxRows {
     pub records: Vec<SandboxRecord>,

@@ -33,7 +33,7 @@ pub(crate) fn set(database: &Database, record: &SecretRecord) -> Result<(), Stor
     write().map(drop).map_err(|source| database.error("writing a secret", source))
 }
 
-/// Those of all namespaces, by name. One that cannot be read is left out and logged: it opens nothing.
+/// Returns the secrets of all namespaces, by name. One that cannot be read is left out and logged: it opens nothing.
 pub(crate) fn all(database: &Database) -> Result<Vec<SecretRecord>, StoreError> {
     let mut records = Vec::new();
     let mut collect = || {

@@ -165,7 +165,7 @@ impl Store {
         self.run(move |database| execs::of_sandbox(database, &sandbox)).await
     }
 
-    /// Those of [`Store::execs`] that have not ended.
+    /// Returns those of [`Store::execs`] that have not ended.
     pub async fn unfinished_execs(&self, sandbox: SandboxId) -> Result<Vec<ExecRecord>, StoreError> {
         self.run(move |database| execs::unfinished(database, &sandbox)).await
     }
@@ -206,7 +206,7 @@ impl Store {
         self.run(move |database| packages::of_sandbox(database, &sandbox)).await
     }
 
-    /// Those of all sandboxes that no daemon has seen the end of.
+    /// Returns the package jobs of all sandboxes that no daemon has seen the end of.
     pub async fn unfinished_package_jobs(&self) -> Result<Vec<PackageJobRecord>, StoreError> {
         self.run(|database| packages::unfinished(database)).await
     }
@@ -239,8 +239,8 @@ impl Store {
         self.run(|database| snapshots::all(database)).await
     }
 
-    /// Gives the events their numbers, in their order; all of them or none. The oldest events go when there are more than
-    /// [`crate::MAX_EVENTS`].
+    /// Gives the events their numbers, in their order; all of them or none. The oldest events go when there are more
+    /// than [`crate::MAX_EVENTS`].
     pub async fn append_events(&self, events: Vec<NewEvent>) -> Result<Vec<Event>, StoreError> {
         self.run_at_once(move |database| events::append(database, events)).await
     }
@@ -321,7 +321,7 @@ impl Store {
         self.run(move |database| volumes::update(database, &record)).await
     }
 
-    /// Those of all namespaces, oldest first.
+    /// Returns the volumes of all namespaces, oldest first.
     pub async fn volumes(&self) -> Result<VolumeRows, StoreError> {
         self.run(|database| volumes::all(database)).await
     }
@@ -336,7 +336,7 @@ impl Store {
         self.run(move |database| secrets::set(database, &record)).await
     }
 
-    /// Those of all namespaces, by name.
+    /// Returns the secrets of all namespaces, by name.
     pub async fn secrets(&self) -> Result<Vec<SecretRecord>, StoreError> {
         self.run(|database| secrets::all(database)).await
     }

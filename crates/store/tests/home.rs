@@ -1,4 +1,4 @@
-//! Whose database it is, and what a look at a home finds.
+//! Homes: which database is theirs, and what a look at one finds.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use std::{fs, path::Path};

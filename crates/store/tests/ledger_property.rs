@@ -48,12 +48,12 @@ fn id(exec: u8) -> ExecId {
     ExecId::from_random([exec; 8])
 }
 
-/// What an entry must hold, from its number and length alone.
+/// Returns the bytes that an entry must hold, from its number and length alone.
 fn data(exec: u8, number: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| exec ^ (number as u8) ^ (at as u8)).collect()
 }
 
-/// What one exec should have.
+/// The entries that one exec should have.
 #[derive(Default)]
 struct Model {
     lens: BTreeMap<u64, usize>,

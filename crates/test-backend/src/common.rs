@@ -1,4 +1,5 @@
-//! What all tests of one program share: what the host can do, and the layer of image `host`, which takes longest to make.
+//! State that all tests of one program share: what the host can do, and the layer of image `host`, which takes longest
+//! to make.
 
 use std::{
     fs, io,

@@ -16,7 +16,7 @@ use crate::{
 /// How long a slow guest thinks.
 const SLOW: Duration = Duration::from_millis(200);
 
-/// What the engine is connected to.
+/// The connection to the engine, as its guest.
 type Host = Connection<GuestStream>;
 
 /// Serves one connection badly until it ends.
@@ -109,7 +109,7 @@ fn raw_record(record: &[u8]) -> Option<Vec<u8>> {
     Some(format!("{raw}\n").into_bytes())
 }
 
-/// Answers an attach with events of these numbers, counted from the first that was asked for; other requests as if well.
+/// Answers an attach with events of these numbers, counted from the first requested; other requests as if well.
 async fn follow(request: &Request, numbers: [u64; 3], host: &mut Host) -> Result<()> {
     let Request::ExecAttach { from, .. } = request else { return seem_well(request, host).await };
     host.answer(&Response::Attached { next: *from }).await?;

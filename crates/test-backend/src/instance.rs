@@ -17,7 +17,7 @@ use crate::{
     switches::{Hostility, Switches},
 };
 
-/// What a connection holds on its way, as a Unix socket would.
+/// The bytes that a connection holds on its way, as a Unix socket would.
 const CONNECTION_BYTES: usize = 64 * 1024;
 
 /// An instance that its test can let go of, whoever else still holds it.

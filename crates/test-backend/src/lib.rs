@@ -1,6 +1,6 @@
 //! A back end for tests: real sandboxes of the namespace back end, with faults that a test can ask for.
 //!
-//! The test program is its own spawner and guest: see [`roles`]. A test that ends, or panics, leaves nothing on the host.
+//! The test program is its own spawner and guest: see [`roles`]. A test that ends or panics leaves the host clean.
 
 mod backend;
 mod common;
@@ -32,8 +32,8 @@ pub use self::{
     switches::Hostility,
 };
 
-/// Makes sandboxes with faults on request. Clones are the same back end; when the last one that a test holds goes, so does
-/// everything that was made.
+/// Makes sandboxes with faults on request. Clones are the same back end; when the last one that a test holds goes, so
+/// does everything that was made.
 #[derive(Debug, Clone)]
 pub struct TestBackend {
     shared: Arc<Shared>,
@@ -42,7 +42,7 @@ pub struct TestBackend {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// What `probe` answers, where a test decided that.
+    /// The answer of `probe`, where a test decided that.
     capabilities: Mutex<Option<Capabilities>>,
     switches: Arc<Switches>,
     namespace: TestNamespace,
@@ -91,7 +91,7 @@ impl TestBackend {
         Arc::new(Self { shared: Arc::clone(&self.shared), _ends_everything: None })
     }
 
-    /// What `probe` answers from now on, instead of the truth.
+    /// Sets what `probe` answers from now on, instead of the truth.
     pub fn set_capabilities(&self, capabilities: Capabilities) {
         *lock(&self.shared.capabilities) = Some(capabilities);
     }

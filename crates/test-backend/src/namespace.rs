@@ -1,5 +1,4 @@
-//! Where the sandboxes of one test are: a namespace back end on a home of its own, started when it is first needed and gone
-//! with the test.
+//! The namespace back end of one test: on a home of its own, started when it is first needed and gone with the test.
 
 use std::{
     borrow::Borrow,
@@ -33,7 +32,7 @@ use crate::{
 pub(crate) const END_TIME: Duration = Duration::from_secs(60);
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Real sandboxes need time that passes and tasks that go on: the runtimes of tests stop both, and some of them stop the clock.
+/// Real sandboxes need time that passes and tasks that go on: tests' runtimes stop both, and some stop the clock.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.unwrap_or_else(|error| panic!("no runtime for sandboxes: {error}"))

@@ -5,7 +5,7 @@ pub(crate) fn take_role() {
     jail::run_spawner_role(become_guest, backends::namespace::worker);
 }
 
-/// What the child of the spawner becomes.
+/// Runs the child of the spawner as a guest.
 fn become_guest(handoff: jail::Handoff) -> i32 {
     let jail::Handoff {
         listener,

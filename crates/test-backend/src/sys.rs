@@ -1,4 +1,4 @@
-//! What runs before and after `main`, which in a test program belongs to the harness.
+//! Code that runs before and after `main`, which in a test program belongs to the harness.
 
 ctor::declarative::ctor! {
     /// Returns at once in every process that was not started as a spawner.

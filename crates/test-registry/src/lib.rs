@@ -31,7 +31,7 @@ pub struct Registry {
     tokens: Option<TokenService>,
 }
 
-/// Who gets in, by which proof.
+/// The proof that lets a client in.
 enum Door<'a> {
     Open,
     Password(&'a str, &'a str),
@@ -118,7 +118,7 @@ impl Registry {
         &self.address
     }
 
-    /// What those who pull it call `name`, which may have a tag.
+    /// Returns the reference by which others pull `name`, which may have a tag.
     pub fn reference(&self, name: &str) -> String {
         format!("{}/{name}", self.address)
     }

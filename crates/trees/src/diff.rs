@@ -39,7 +39,7 @@ pub struct Overlay<'a> {
     pub n_old: usize,
 }
 
-/// What to report.
+/// The changes to report.
 #[derive(Debug, Clone, Default)]
 pub struct DiffOptions {
     /// Components of a path: only it and its contents; empty for everything.

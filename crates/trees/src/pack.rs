@@ -23,7 +23,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// The two empty blocks at the end of every archive.
 const END_BYTES: u64 = 2 * archive::BLOCK as u64;
 
-/// What went into an archive.
+/// The size of an archive that was packed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Packed {
     pub n_entries: u64,
@@ -54,7 +54,7 @@ pub fn pack(directory: BorrowedFd<'_>, archive: impl Write) -> Result<Packed> {
 struct Packer<W: Write> {
     archive: Writer<BufWriter<W>>,
     n_entries: u64,
-    /// Of the directory we are in.
+    /// The path of the directory we are in.
     path: Vec<u8>,
     /// The first name of files with several.
     linked: HashMap<Identity, Vec<u8>>,
@@ -152,8 +152,8 @@ impl<W: Write> Packer<W> {
         Ok(())
     }
 
-    /// What is to be written of a file: all of it but pieces that are nothing but zeros. Decided by content alone, so that the same
-    /// file is the same archive however its holes came about.
+    /// Finds the parts of a file to write: all of it but pieces that are nothing but zeros. Decided by content alone,
+    /// so that the same file is the same archive however its holes came about.
     fn parts(&mut self, walk: &Walk<'_>, name: &CStr, file: &OwnedFd, size: u64) -> Result<Vec<Part>> {
         if size <= PIECE_BYTES {
             return Ok(Content::whole(size).parts);

@@ -1,8 +1,8 @@
 //! An archive as a tree, for archives that may be hostile.
 //!
-//! Members must come in the order in which trees are walked. So every one lies in the directory that the last one lies in, or
-//! opened, or in one above it, all of which we made ourselves: no path of the archive is ever looked up, but for the targets of
-//! hard links, and those without following any link.
+//! Members must come in the order in which trees are walked. So every one lies in the directory that the last one lies
+//! in, or opened, or in one above it, all of which we made ourselves: no path of the archive is ever looked up, but for
+//! the targets of hard links, and those without following any link.
 
 use std::{
     ffi::CString,
@@ -26,7 +26,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// Most bytes of attributes that are held for directories which are not finished.
 const MAX_HELD_BYTES: usize = 64 * 1024 * 1024;
 
-/// What is too much for one archive.
+/// The limits of one archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnpackLimits {
     pub max_entries: u64,
@@ -40,8 +40,8 @@ impl Default for UnpackLimits {
     }
 }
 
-/// Makes the tree that `archive` holds in the empty directory `into`, which nobody else changes meanwhile. On error `into` holds a
-/// part of it and is to be thrown away. Nothing is synced.
+/// Makes the tree that `archive` holds in the empty directory `into`, which nobody else changes meanwhile. On error
+/// `into` holds a part of it and is to be thrown away. Nothing is synced.
 pub fn unpack(archive: impl Read, into: BorrowedFd<'_>, limits: &UnpackLimits) -> Result<()> {
     let archive = BufReader::with_capacity(BUFFER_BYTES, archive);
     let read_limits = ReadLimits { header_bytes: MAX_HEADER_BYTES, parts: MAX_PARTS };

@@ -93,7 +93,7 @@ async fn measure(host: &Host, id: &SandboxId, quota: &Quota) -> Result<Option<Me
     }
 }
 
-/// What to do after a measurement.
+/// The step after a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     LetBe,
@@ -168,7 +168,7 @@ pub(crate) async fn watch(host: Arc<Host>, id: SandboxId, quota: Quota) {
     }
 }
 
-/// What to kill if no cgroup knows the workload's processes.
+/// The target to kill if no cgroup knows the workload's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LastResort {
     Nothing,

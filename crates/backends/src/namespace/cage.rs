@@ -116,7 +116,7 @@ pub(crate) struct Decided {
     pub(crate) network: Option<NetworkEnd>,
 }
 
-/// What a plan names by id, as this host has it: the directories of layers, topmost first, and the files of mounts.
+/// This host's paths of what a plan names by id: the directories of layers, topmost first, and the files of mounts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Beneath {
     /// Existing upper directories of snapshots.

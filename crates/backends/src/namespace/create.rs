@@ -138,7 +138,7 @@ pub(crate) async fn conclude(
 pub(crate) struct Standing {
     pub(crate) half_made: HalfMade,
     pub(crate) isolation: Isolation,
-    /// Of the guest.
+    /// The descriptor of the guest's process.
     pidfd: OwnedFd,
     /// To the guest, if one is open already.
     pub(crate) stream: Option<UnixStream>,
@@ -199,7 +199,7 @@ pub(crate) async fn stand(began: Instant, begun: Begun) -> Result<(Standing, Cre
     Ok((Standing { half_made, isolation, pidfd, stream: None }, costs))
 }
 
-/// What a place is made for.
+/// The purpose that a place is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     Sandbox,

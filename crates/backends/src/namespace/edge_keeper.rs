@@ -90,7 +90,7 @@ struct State {
     traffic: BTreeMap<SandboxId, Counted>,
 }
 
-/// What went over a sandbox's network: by edges of before, and by this one.
+/// The traffic on a sandbox's network: through earlier edges, and through this one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     before: NetworkTraffic,
@@ -146,13 +146,13 @@ impl Edge {
         });
     }
 
-    /// What went over the network of a sandbox; at most a second old.
+    /// Returns the traffic on the network of a sandbox; at most a second old.
     pub(crate) fn traffic(&self, id: &SandboxId) -> NetworkTraffic {
         let counted = self.0.state().traffic.get(id).copied().unwrap_or_default();
         counted.before + counted.now
     }
 
-    /// What went to which host of a sandbox. Nothing while no edge serves it.
+    /// Returns the traffic to each host of a sandbox. Nothing while no edge serves it.
     pub(crate) async fn hosts(&self, id: &SandboxId) -> Result<NetworkHosts, ClientError> {
         let client = self.0.state().client.clone();
         let Some(client) = client else { return Ok(NetworkHosts::default()) };
@@ -244,7 +244,8 @@ impl Edge {
 }
 
 impl Served {
-    /// Those that the guest keeps; else those that were made later, which are made now if this daemon has none.
+    /// Returns the sockets that the guest keeps; else those that were made later, which are made now if this daemon has
+    /// none.
     async fn sockets(&self, id: &SandboxId) -> Result<Arc<NetworkSockets>, BackendError> {
         let Inside { names, end } = &self.end;
         if self.made.get().is_none()
@@ -378,7 +379,7 @@ async fn end(mut process: Child) -> io::Result<ExitStatus> {
     tokio::task::spawn_blocking(move || process.wait()).await.map_err(io::Error::other)?
 }
 
-/// What an edge writes to its standard error: nothing, unless it fails.
+/// Reads what an edge writes to its standard error: nothing, unless it fails.
 async fn last_words(stderr: Option<ChildStderr>) -> String {
     let stderr = stderr.and_then(|stderr| pipe::Receiver::from_owned_fd(stderr.into()).ok());
     let Some(mut stderr) = stderr else { return String::new() };

@@ -41,7 +41,7 @@ pub(crate) struct NamespaceInstance {
     isolation: Isolation,
     /// The same with a network, if it got one since then.
     widened: OnceLock<Isolation>,
-    /// Of the guest, process 1 inside: readable once every process of the sandbox is dead.
+    /// The guest's, process 1 inside: readable once every process of the sandbox is dead.
     pidfd: AsyncFd<OwnedFd>,
     /// For whoever connects first.
     first_stream: Mutex<Option<UnixStream>>,

@@ -17,7 +17,7 @@ use super::{
 /// The prefix of the path inside, in the names of a sandbox's own files.
 const UPPER: &str = "root/upper/";
 
-/// What a layer may have beyond its sandbox's disk: names and so on.
+/// The space that a layer may have beyond its sandbox's disk: for names and so on.
 const HEADROOM: ByteSize = ByteSize::gib(1);
 
 fn not_packed(plan: &SandboxPlan, error: images::Error) -> BackendError {

@@ -26,7 +26,7 @@ pub(crate) enum LocatedSource {
     Tmpfs { size: ByteSize },
 }
 
-/// What is mounted of this host. `identity`: what the opened path must turn out to be.
+/// Files of this host that are mounted. `identity`: what the opened path must turn out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MountFiles {
     Path { path: PathBuf, identity: Option<FileIdentity> },

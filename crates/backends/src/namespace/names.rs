@@ -152,7 +152,7 @@ pub(crate) fn own_files(hostname: &str) -> Vec<(String, String)> {
     files
 }
 
-/// Those with its name, so that programs that look themselves up find something.
+/// The files with a sandbox's name, so that programs that look themselves up find something.
 pub(crate) fn files_with_the_name(hostname: &str) -> Vec<(String, String)> {
     let hosts = format!("127.0.0.1\tlocalhost {hostname}\n::1\tlocalhost ip6-localhost ip6-loopback\n");
     vec![

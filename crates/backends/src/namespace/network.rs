@@ -100,7 +100,7 @@ pub(crate) fn statement(plan: &NetworkPlan, end: Option<&NetworkEnd>) -> Network
     }
 }
 
-/// What does not hold of a sandbox's network, if it has one in the form of named ports.
+/// Warns of what does not hold of a sandbox's network, if it has one in the form of named ports.
 pub(crate) fn warning(end: Option<&NetworkEnd>) -> Option<String> {
     let ports = reached(end?.named.as_ref()?);
     Some(format!(

@@ -60,8 +60,8 @@ pub struct PoolConfig {
 }
 
 impl Default for PoolConfig {
-    /// One that waits costs less than a megabyte, and more than four are taken only by bursts. Who makes a sandbox every
-    /// quarter of a minute hardly notices milliseconds.
+    /// One that waits costs less than a megabyte, and more than four are taken only by bursts. A caller who makes a
+    /// sandbox every quarter of a minute hardly notices milliseconds.
     fn default() -> Self {
         Self { size: 4, from_rate: 6 }
     }
@@ -100,7 +100,7 @@ struct Place {
     id: SandboxId,
     standing: Standing,
     limits: LimitsPlan,
-    /// What was true of the host when it was made.
+    /// The state of the host when it was made.
     ground: Ground,
 }
 
@@ -245,7 +245,7 @@ impl State {
     }
 }
 
-/// What the keeper of the pool does next.
+/// The next step of the pool's keeper.
 enum Step {
     Make(Box<SandboxPlan>),
     Rest(Duration),

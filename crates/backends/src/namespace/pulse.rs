@@ -1,7 +1,7 @@
-//! Notices that the host's packages changed, in a few microseconds: only then is the layer of image `host` looked at anew.
+//! Notices in a few microseconds that the host's packages changed: only then is image `host`'s layer looked at anew.
 //!
-//! Programs inside come from the host's `/usr` as it is now, and `/etc` from a copy. After an upgrade of the host, a new
-//! sandbox with the old copy would have libraries that its linker does not know.
+//! Programs inside come from the host's `/usr` as it is now, and `/etc` from a copy. After an upgrade of the host, a
+//! new sandbox with the old copy would have libraries that its linker does not know.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What every package manager, and every `ldconfig` and `update-alternatives`, touches.
+/// The paths that every package manager, and every `ldconfig` and `update-alternatives`, touches.
 const WATCHED: &[&str] = &[
     "etc/ld.so.cache",
     "etc/alternatives",

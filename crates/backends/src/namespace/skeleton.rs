@@ -27,7 +27,7 @@ const USR_DEPTH: usize = 2;
 const USR_LOCAL_DEPTH: usize = 5;
 const MAX_USR_DIRECTORIES: usize = 4096;
 
-/// What is copied from the host's `/etc`, if it exists. Directories are copied whole.
+/// The files that are copied from the host's `/etc`, if they exist. Directories are copied whole.
 const COPIED: &[&str] = &[
     // The dynamic linker.
     "ld.so.cache",
@@ -218,7 +218,7 @@ impl Skeleton {
     }
 }
 
-/// Whose ids the daemon can map to its own.
+/// The owner of the ids that the daemon can map to its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The host's, so that its `/usr` belongs to root inside.

@@ -46,7 +46,7 @@ pub(crate) enum DiskHold {
     },
 }
 
-/// What enforces the limits besides cgroups.
+/// The means that enforce limits besides cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holds {
     pub(crate) rlimits: Vec<(u32, u64, u64)>,
@@ -156,7 +156,7 @@ impl Means {
         ]
     }
 
-    /// What waits in sockets beside the memory limit, and what bounds it.
+    /// Describes what may wait in sockets beside the memory limit, and what bounds it.
     fn sockets_note(&self, limits: &LimitsPlan, memory: Option<Enforcement>) -> String {
         let netlink = jail::max_netlink_sockets();
         if memory.is_some() && !self.cgroups.limits_sockets() {

@@ -52,7 +52,7 @@ use program::Program;
 use rootfs::Overlay;
 use runtime::Runtime;
 
-/// What separates the workload from the host's kernel.
+/// The boundary between the workload and the host's kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walls {
     /// Namespaces, capabilities and a filter of the shared kernel.

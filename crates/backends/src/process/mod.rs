@@ -1,8 +1,8 @@
 //! No sandbox at all: our guest as a plain process of the host, with a directory of its own.
 //!
-//! Everything that runs in it sees and can change what the daemon's user can. It needs no privilege and no support of the
-//! kernel, which makes it good for tests and for trying clients out, and for nothing else. It is never chosen by default, and
-//! each of its sandboxes says what it is.
+//! Everything that runs in it sees and can change what the daemon's user can. It needs no privilege and no support of
+//! the kernel, which makes it good for tests and for trying clients out, and for nothing else. It is never chosen by
+//! default, and each of its sandboxes says what it is.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

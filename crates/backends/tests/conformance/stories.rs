@@ -1,4 +1,4 @@
-//! What every back end does alike, or refuses with a reason.
+//! Stories that every back end passes alike, or refuses with a reason.
 
 use std::{future::Future, path::PathBuf, pin::Pin};
 

@@ -1,4 +1,4 @@
-//! What must not be possible inside.
+//! Attempts that must not succeed inside.
 
 use std::{fs, os::unix::fs::MetadataExt as _, sync::Arc};
 

@@ -159,7 +159,7 @@ const POOL: &str = "pool";
 /// A user, and how the host is for them.
 struct Setting {
     name: &'static str,
-    /// What `/etc/subuid` and `/etc/subgid` say.
+    /// The content of `/etc/subuid` and `/etc/subgid`.
     subordinate: Option<&'static str>,
     /// Namespaces of its own, as `unshare` calls them.
     apart: &'static [&'static str],

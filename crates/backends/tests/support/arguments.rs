@@ -1,6 +1,6 @@
 //! The arguments of a test program without the standard harness, as cargo and nextest give them.
 
-/// What is asked of the program.
+/// The arguments of the program.
 pub(crate) struct Arguments {
     /// Only this group of stories.
     group: Option<String>,

@@ -18,8 +18,8 @@ use crate::{
     samples::{Samples, millis},
 };
 
-/// Memory held by the forked context, in each of these ways: one large block is a few large pages for the kernel, and small
-/// objects are many small ones, each of which the branch has to be shown.
+/// Memory held by the forked context, in each of these ways: one large block is a few large pages for the kernel, and
+/// small objects are many small ones, each of which the branch has to be shown.
 const HELD_MIB: usize = 100;
 const HELD: [(&str, &str); 2] = [
     ("in one block", "held = bytearray(b'x') * (100 << 20)"),
@@ -201,7 +201,7 @@ impl Code<'_> {
         self.daemon.remove(&sandbox).await
     }
 
-    /// What grows with the number of cells.
+    /// Measures the costs that grow with the number of cells.
     async fn many_cells(&mut self) -> Result<()> {
         let sandbox = self.daemon.create(json!({})).await?;
         for n in 0..CELLS_BEFORE {

@@ -1,4 +1,4 @@
-//! The chart as an SVG: one panel for each thing, both axes logarithmic, medians as a line and 95th percentiles as marks.
+//! The chart as an SVG: one panel for each thing, both axes logarithmic; medians are a line, 95th percentiles marks.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ const MARGIN: (f64, f64, f64, f64) = (52.0, 40.0, 14.0, 42.0);
 /// One thing that grows.
 pub(super) struct Panel {
     pub(super) what: String,
-    /// What the x axis counts.
+    /// The quantity on the x axis.
     pub(super) of: &'static str,
     pub(super) unit: &'static str,
     /// x, median, 95th percentile.

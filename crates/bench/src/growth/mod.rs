@@ -1,4 +1,4 @@
-//! How it grows: creates among 10, 100 and 1,000 sandboxes, commands of 1, 10 and 100 clients, output from 1 KB to 1 GB.
+//! Growth: creates among 10, 100 and 1,000 sandboxes, commands of 1, 10 and 100 clients, output from 1 KB to 1 GB.
 
 mod chart;
 

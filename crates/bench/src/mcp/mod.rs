@@ -264,8 +264,8 @@ impl Mcp<'_> {
     }
 }
 
-/// One client of a crowd: its own connection and session, its calls one after another, in one of its sandboxes after the
-/// other, the session ended at the end.
+/// One client of a crowd: its own connection and session, its calls one after another, in one of its sandboxes after
+/// the other, the session ended at the end.
 pub(crate) async fn client_of_crowd(
     address: SocketAddr,
     sandboxes: Vec<String>,

@@ -1,4 +1,4 @@
-//! What a secret costs: requests over TLS that the edge opens and puts a value into, beside the same requests passed
+//! The cost of a secret: requests over TLS that the edge opens and puts a value into, beside the same requests passed
 //! through untouched; each on one warm connection, in turns.
 
 use std::{
@@ -81,7 +81,7 @@ pub(super) fn place() -> Option<PathBuf> {
     std::env::var_os(PLACE).map(PathBuf::from)
 }
 
-/// What the process in the namespaces needs to know: where the files are, and whom the daemon trusts.
+/// The variables for the process in the namespaces: where the files are, and whom the daemon trusts.
 pub(super) fn variables(place: &Path) -> [(&'static str, PathBuf); 2] {
     [(PLACE, place.to_owned()), ("SSL_CERT_FILE", place.join("ca.pem"))]
 }

@@ -44,7 +44,7 @@ pub(crate) struct Options {
     /// Forks at once, at the most
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=256))]
     forks: u32,
-    /// What a sandbox changed before it is forked, in MiB
+    /// Size of the change that a sandbox makes before it is forked, in MiB
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
     changed_mib: u32,
     /// Size of the layer that is unpacked, in MiB

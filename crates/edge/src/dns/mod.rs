@@ -49,7 +49,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Life of the answers that we make up.
 const OWN_TTL: u32 = 60;
 
-/// What one sandbox has of the resolver.
+/// One sandbox's share of the resolver.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     rate: Rate,
@@ -245,8 +245,8 @@ async fn ask(sandbox: &Sandbox, question: &Question, name: &DnsName) -> Result<A
     Ok(answer)
 }
 
-/// The servers to ask: the plan's own, else the host's. Which of its own the policies allow, is known only here: one may
-/// be an address of this host.
+/// The servers to ask: the plan's own, else the host's. Which of its own the policies allow, is known only here: one
+/// may be an address of this host.
 fn servers(sandbox: &Sandbox) -> Vec<SocketAddr> {
     let (plan, around) = (sandbox.plan(), sandbox.around());
     if plan.dns.nameservers.is_empty() {

@@ -10,7 +10,7 @@ use super::answer::{self, Answer};
 
 /// Longest question. A name has at most 255 bytes; the rest is options.
 pub(crate) const MAX_QUESTION: usize = 2048;
-/// What a client takes that says nothing about it.
+/// The largest datagram for a client that states no size.
 const SMALLEST_DATAGRAM: u16 = 512;
 /// The option that carries an extended error (RFC 8914).
 const EXTENDED_ERROR: u16 = 15;

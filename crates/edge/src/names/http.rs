@@ -177,7 +177,7 @@ impl Proxy {
         Ok(response)
     }
 
-    /// What the client reads instead of an answer.
+    /// Writes the page that the client reads instead of an answer.
     fn denial(&self, name: &DnsName) -> String {
         let (sandbox, destination) = (&self.story.sandbox, self.story.opening.destination);
         let names = [name.clone()];

@@ -22,7 +22,7 @@ const PARTING: Duration = Duration::from_secs(1);
 const MAX_PARTING: usize = 256 * 1024;
 const READ_BYTES: usize = 16 * 1024;
 
-/// What was found in the first bytes. `said`: those bytes, to be sent on unchanged.
+/// The finding from the first bytes. `said`: those bytes, to be sent on unchanged.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Checked {
     Passes { said: Vec<u8>, name: Option<DnsName> },

@@ -56,7 +56,7 @@ pub fn make_authority(hosts: &[DnsName]) -> io::Result<Authority> {
     Ok(Authority { certificate: certificate.pem(), key: SecretKey(key.serialize_pem()) })
 }
 
-/// What the authority's certificate and those that it signs must agree on.
+/// The parameters that the authority's certificate and those that it signs must agree on.
 fn authority_params() -> CertificateParams {
     let mut params = dated_params();
     params.distinguished_name.push(DnType::CommonName, COMMON_NAME);

@@ -141,7 +141,7 @@ fn common(inside: &Waiting) -> Option<Vec<Vec<u8>>> {
     (!common.is_empty()).then_some(common)
 }
 
-/// What went wrong with the server.
+/// Says what went wrong with the server.
 fn in_words(error: &io::Error) -> (&'static [u8], String) {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let Some(rustls::Error::InvalidCertificate(cause)) = cause else {

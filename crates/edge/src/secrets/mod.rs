@@ -1,7 +1,7 @@
 //! Secrets: placeholders go out of a sandbox, values arrive at the servers they are for.
 //!
-//! Only connections to a host of one of the sandbox's secrets are opened, on port 443, after the policy allowed them and
-//! only at an address that the sandbox resolved for that name. The server's certificate is verified first; then the
+//! Only connections to a host of one of the sandbox's secrets are opened, on port 443, after the policy allowed them
+//! and only at an address that the sandbox resolved for that name. The server's certificate is verified first; then the
 //! client inside gets one of the sandbox's own authority. Everything else passes as it is.
 //!
 //! ```text

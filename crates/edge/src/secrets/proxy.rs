@@ -38,10 +38,10 @@ use crate::{
 
 /// Requests of one HTTP/2 connection at the same time.
 const MAX_STREAMS: u32 = 100;
-/// What a peer may send ahead of its reader, in one stream and in a connection.
+/// The bytes that a peer may send ahead of its reader, in one stream and in a connection.
 const STREAM_WINDOW: u32 = 128 * 1024;
 const CONNECTION_WINDOW: u32 = 512 * 1024;
-/// What waits for a slow reader of one stream.
+/// The bytes that may wait for a slow reader of one stream.
 const MAX_SEND_BUFFER: usize = 64 * 1024;
 /// Largest headers of HTTP/2, as they count there.
 const MAX_HEADER_LIST: u32 = 64 * 1024;

@@ -145,7 +145,7 @@ impl<'a> Filler<'a> {
             && covers_path(rules, head.uri.path())
     }
 
-    /// What the client reads when a placeholder is where it must not be.
+    /// Words the answer that the client reads when a placeholder is where it must not be.
     pub(crate) fn in_words(self, refusal: &Refusal) -> String {
         match refusal {
             Refusal::TooLong => "The request is too long with the values of its secrets.\n".to_owned(),
@@ -162,7 +162,7 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// What the operator allows, in words.
+/// Says in words what the operator allows.
 fn allowed(rules: &SecretRules) -> String {
     let list = |items: &[String], any: &str| if items.is_empty() { any.to_owned() } else { items.join(", ") };
     let hosts: Vec<_> = rules.hosts.iter().map(ToString::to_string).collect();

@@ -67,7 +67,7 @@ impl Pattern {
     }
 }
 
-/// What is looked for: values, and the forms in which they are sent.
+/// The byte patterns to look for: values, and the forms in which they are sent.
 #[derive(Debug, Default)]
 pub(crate) struct Patterns(Vec<Pattern>);
 

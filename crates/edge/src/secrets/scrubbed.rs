@@ -1,4 +1,4 @@
-//! What a server sends, without the values of secrets.
+//! A server's answers, without the values of secrets.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::scrub::{Patterns, Scrubber};
 
-/// What is read at once from a connection that stopped being HTTP.
+/// Bytes read at a time from a connection that stopped being HTTP.
 const READ_BYTES: usize = 16 * 1024;
 
 /// The body of an answer.
@@ -24,7 +24,7 @@ const READ_BYTES: usize = 16 * 1024;
 pub(crate) struct Scrubbed {
     body: Incoming,
     scrubber: Scrubber,
-    /// They come after the last of what the scrubber held.
+    /// Trailers, which come after the last of what the scrubber held.
     trailers: Option<HeaderMap>,
     is_over: bool,
 }
@@ -34,7 +34,7 @@ impl Scrubbed {
         Self { body, scrubber: Scrubber::new(patterns), trailers: None, is_over: false }
     }
 
-    /// What is left when nothing follows from the server.
+    /// Returns what is left when nothing follows from the server.
     fn rest(&mut self) -> Option<Frame<Bytes>> {
         let rest = self.scrubber.finish();
         if rest.is_empty() { self.trailers.take().map(Frame::trailers) } else { Some(Frame::data(rest)) }

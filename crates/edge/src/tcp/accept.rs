@@ -19,8 +19,8 @@ use crate::{sandbox::Sandbox, watched::Watched};
 /// Pause after an error that concerns us and not the connection, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections of one sandbox whose buffers may grow: to the largest `tcp_rmem` and `tcp_wmem` inside, 128 and 512 KiB at
-/// most. Our ends of further ones keep small ones, since we are charged for what waits in them.
+/// Connections of one sandbox whose buffers may grow: to the largest `tcp_rmem` and `tcp_wmem` inside, 128 and 512 KiB
+/// at most. Our ends of further ones keep small ones, since we are charged for what waits in them.
 const GROWING: usize = 32;
 /// Each of those buffers. The kernel doubles it for its own needs.
 const SMALL_BYTES: usize = 32 * 1024;
@@ -50,8 +50,8 @@ pub(super) async fn accept_with(sandbox: &Sandbox, listener: Watched, take: impl
     }
 }
 
-/// Takes a connection that is there already, without waiting to be told of it: the kernel makes one while the first packet
-/// is sent. Others that wait are for the task above.
+/// Takes a connection that is there already, without waiting to be told of it: the kernel makes one while the first
+/// packet is sent. Others that wait are for the task above.
 pub(crate) fn accept_at_once(sandbox: &Sandbox, is_ipv4: bool) {
     let made = sandbox.listener(is_ipv4).map(accept_one);
     if let Some(Ok((inside, source))) = made {

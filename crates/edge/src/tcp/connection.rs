@@ -55,7 +55,7 @@ impl Drop for Pair {
     }
 }
 
-/// What is said about a connection in events.
+/// The facts about a connection that go into events.
 #[derive(Debug, Clone)]
 pub(crate) struct Story {
     pub(crate) sandbox: Arc<Sandbox>,

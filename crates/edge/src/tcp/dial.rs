@@ -77,7 +77,7 @@ fn is_itself(stream: &TcpStream, dialled: SocketAddr) -> bool {
     stream.local_addr().is_ok_and(|ours| ours == dialled)
 }
 
-/// What the sandbox is told of a failure.
+/// Returns what the sandbox is told of a failure.
 pub(crate) fn refusal(error: &io::Error) -> Refusal {
     match error.kind() {
         io::ErrorKind::NetworkUnreachable => Refusal::Unreachable(Unreachable::Network),

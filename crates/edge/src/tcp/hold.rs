@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Source and destination of a connection, as the sandbox sees it.
 pub(crate) type Ends = (SocketAddr, SocketAddr);
 
-/// SYNs of one sandbox that were neither accepted nor refused yet. Their number is that of the open connections at most.
+/// SYNs of one sandbox that were neither accepted nor refused yet. At most as many as its open connections may be.
 #[derive(Debug, Default)]
 pub(crate) struct Held(Mutex<HashMap<Ends, Entry>>);
 

@@ -1,5 +1,5 @@
-//! The form of named ports: the kernel makes connections to some ports by itself, and refuses the rest. So a connection is
-//! there before it is decided, and a refusal is a reset.
+//! The form of named ports: the kernel makes connections to some ports by itself, and refuses the rest. So a connection
+//! is there before it is decided, and a refusal is a reset.
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
@@ -51,7 +51,8 @@ fn take(sandbox: &Arc<Sandbox>, inside: TcpStream, source: SocketAddr) {
     }
 }
 
-/// Hears first packets until the task is aborted, to tell of those that the kernel refuses: nobody listens on their port.
+/// Hears first packets until the task is aborted, to report those that the kernel refuses: no one listens on their
+/// port.
 pub(crate) async fn hear(sandbox: Arc<Sandbox>, socket: Watched, ports: BTreeSet<u16>) {
     let tell = |syn: Syn| {
         let (source, destination) = (syn.source, syn.destination);

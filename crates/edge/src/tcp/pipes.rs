@@ -1,7 +1,7 @@
 //! Kernel pipes that bytes pass through on their way from one socket to another, shared by all connections.
 //!
-//! A connection holds a pipe only while bytes are in it, so that idle connections cost none. The kernel bounds the pages
-//! that one user's pipes may hold; our own bound keeps below it.
+//! A connection holds a pipe only while bytes are in it, so that idle connections cost none. The kernel bounds the
+//! pages that one user's pipes may hold; our own bound keeps below it.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},

@@ -1,5 +1,5 @@
-//! The host's own HTTP proxy, where the internet is reached through one only. It is asked to connect to the address that
-//! was checked, never to a name: it could resolve that to another.
+//! The host's own HTTP proxy, where the internet is reached through one only. It is asked to connect to the address
+//! that was checked, never to a name: it could resolve that to another.
 
 use std::{
     fmt, io,
@@ -23,7 +23,7 @@ pub struct UpstreamProxy {
     pub addresses: Vec<SocketAddr>,
     /// The value of `Proxy-Authorization`, which sandboxes never see.
     pub authorization: Option<String>,
-    /// What is reached without it, beside everything that is not the internet.
+    /// The ranges that are reached without it, beside everything that is not the internet.
     pub direct: Vec<IpNet>,
     /// The same, by name: these and all beneath them.
     pub direct_names: Vec<DnsName>,

@@ -1,7 +1,7 @@
 //! Bytes both ways between two sockets, by `splice` where there is a pipe to do it with, by copying where not.
 //!
-//! Each way reads only when everything read before has been written: a slow reader stops its own writer and nobody else.
-//! The end of one way closes that way only; a reset on either side resets both.
+//! Each way reads only when everything read before has been written: a slow reader stops its own writer and nobody
+//! else. The end of one way closes that way only; a reset on either side resets both.
 
 use std::{
     future::Future,
@@ -24,7 +24,7 @@ use crate::{hosts::HostCounting, sandbox::Sandbox};
 
 /// How often one way goes round before it lets other connections of the same thread have a turn.
 const TURNS: u32 = 16;
-/// What is copied at once when there is no pipe.
+/// Bytes copied at a time when there is no pipe.
 const COPY_BYTES: usize = 64 * 1024;
 
 /// Counts the bytes of one way of a sandbox, and holds them to its limit.
@@ -55,8 +55,8 @@ impl Meter<'_> {
     }
 }
 
-/// Carries bytes both ways until both are at their end. The last end is told by closing the sockets, which is for whoever
-/// has them.
+/// Carries bytes both ways until both are at their end. The last end is told by closing the sockets, which is for
+/// whoever has them.
 pub(crate) async fn carry(
     sandbox: &Sandbox,
     host: &HostCounting,

@@ -15,7 +15,7 @@ use super::{
     zone::{Mood, Zone},
 };
 
-/// What `dig` prints for a question, sorted.
+/// Returns the lines that `dig` prints for a question, sorted.
 fn dig(inside: &Inside, arguments: &str) -> Vec<String> {
     let script = format!("dig +tries=1 +timeout=3 +short {arguments} || true");
     let mut lines: Vec<_> = inside.run(move || shell(&script)).lines().map(str::to_owned).collect();

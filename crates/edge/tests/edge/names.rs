@@ -57,7 +57,7 @@ fn https_server(address: &str, port: u16) {
     }
 }
 
-/// What `curl` prints, and its exit code.
+/// Returns what `curl` prints, and its exit code.
 fn curl(inside: &Inside, arguments: &str) -> (String, String) {
     let script =
         format!("curl -sSk --max-time 8 {arguments} 2>/tmp/curl.err; echo \" exit $?\"; cat /tmp/curl.err");
@@ -135,7 +135,7 @@ fn tls_passes_for_the_allowed_name_only() {
     });
 }
 
-/// What the page says about a request for another name than the one that is allowed.
+/// Returns the page for a request for another name than the one that is allowed.
 fn denial(port: &str) -> String {
     let port = if port.is_empty() { "80" } else { port };
     format!(

@@ -17,8 +17,8 @@ use super::{
 
 const PROXY: &str = "10.1.1.1:3128";
 
-/// An HTTP proxy that notes the heads of requests and connects where `answer` says 200. Its answer and the server's first
-/// bytes come in one packet.
+/// An HTTP proxy that notes the heads of requests and connects where `answer` says 200. Its answer and the server's
+/// first bytes come in one packet.
 fn start(answer: &'static str) -> Arc<Mutex<Vec<String>>> {
     let heads = Arc::<Mutex<Vec<String>>>::default();
     let noted = Arc::clone(&heads);

@@ -1,5 +1,5 @@
-//! A world without a way out: each test runs in user, network and mount namespaces of its own, where every address of the
-//! test ranges is this machine's. Servers listen on "public" and "private" addresses of it.
+//! A world without a way out: each test runs in user, network and mount namespaces of its own, where every address of
+//! the test ranges is this machine's. Servers listen on "public" and "private" addresses of it.
 
 use std::{
     env, fs,
@@ -12,7 +12,7 @@ pub(crate) use super::servers::{echo, http, serve};
 
 /// Set in the process that runs inside the world.
 const INSIDE: &str = "EDGE_TEST_WORLD";
-/// What may take long at most: no test waits for anything without an end.
+/// The longest time for anything slow: no test waits without an end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 const SETUP: &str = "

@@ -21,7 +21,7 @@ use hickory_proto::{
 use super::servers::serve;
 
 const AT: &str = "10.9.9.9:53";
-/// What a server sends in a datagram at most.
+/// The largest datagram that a server sends.
 const DATAGRAM: usize = 1232;
 
 #[derive(Debug, Clone, Default)]

@@ -47,7 +47,7 @@ pub(super) fn find(image: &str) -> Option<StandIn> {
     find_in(image, &PROGRAM_DIRECTORIES.map(Path::new))
 }
 
-/// What the image `host` has on this machine.
+/// Returns what the image `host` offers on this machine.
 pub(super) fn host_image(can_stand_in: bool) -> HostImage {
     let directories = PROGRAM_DIRECTORIES.map(Path::new);
     let programs = OFFERED.iter().filter_map(|name| versioned_in(name, &directories));

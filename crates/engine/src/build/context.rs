@@ -1,4 +1,5 @@
-//! What is in an archive that a build was given, without unpacking it: names are keys here and never paths of the host.
+//! The contents of an archive that a build was given, read without unpacking it: names are keys here and never paths of
+//! the host.
 
 use std::{
     collections::BTreeMap,
@@ -22,26 +23,26 @@ const MAX_NAME_BYTES: usize = 4095;
 const MAX_NAMES_BYTES: usize = 128 * 1024 * 1024;
 /// Links that are followed on the way to one source.
 const MAX_HOPS: usize = 40;
-/// What the reader of archives holds in memory.
+/// Limits on what the archive reader holds in memory.
 const READ_LIMITS: ReadLimits = ReadLimits { header_bytes: 1024 * 1024, parts: 128 * 1024 };
 
 /// Sizes of the sparse files that one instruction copies: no layer has more bytes, and a layer has no holes.
 const MAX_SPARSE_BYTES: u64 = 64 << 30;
 
-/// What is read of an archive at once.
+/// Bytes read from an archive at a time.
 const READ_BYTES: usize = 256 * 1024;
 
 /// How an archive is read.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'a> {
-    /// What it is called in errors.
+    /// The archive's name in errors.
     pub(super) what: &'a str,
     pub(super) odd: Odd,
     /// Fails once nobody waits for it any more.
     pub(super) wanted: &'a dyn Fn() -> Result<()>,
 }
 
-/// What is done with members that are no files, directories or links.
+/// The treatment of members that are not files, directories or links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Odd {
     Refused,
@@ -75,9 +76,9 @@ pub(super) enum Kind {
         /// In the archive.
         offset: u64,
         size: u64,
-        /// Of a file with holes: what the archive holds of it, one behind the other.
+        /// For a file with holes, the stretches that the archive holds of it, one behind the other.
         parts: Option<Arc<[Part]>>,
-        /// Of a file with holes, that of its parts and where they are.
+        /// The digest of the content; for a file with holes, of its parts and where they are.
         sha256: [u8; 32],
     },
     Directory,
@@ -94,11 +95,11 @@ pub(super) struct SourceMatch {
     pub(super) is_directory: bool,
     /// The file itself under the name `""`, or all beneath the directory with their relative names.
     pub(super) entries: Vec<(String, Entry)>,
-    /// Of the directory, where the archive has it.
+    /// The entry of the directory itself, where the archive has it.
     pub(super) top: Option<Entry>,
 }
 
-/// What one instruction may still copy.
+/// The entries and the bytes of sparse files that one instruction may still copy.
 #[derive(Debug)]
 pub(super) struct Budget {
     entries: usize,
@@ -138,7 +139,8 @@ fn refused(message: String) -> Error {
     Error::invalid(message).with_hint("Send a tar of files, directories and links with relative names.")
 }
 
-/// What the system says is passed on. What else is wrong with an archive is of no use to whoever sent something else.
+/// Words an error of reading an archive. The system's own errors are passed on; most others are of no use to a caller
+/// who sent something else.
 fn broken(what: &str, error: archive::Error) -> Error {
     match error {
         archive::Error::Unsupported(_) => {
@@ -319,7 +321,7 @@ impl Context {
         (self.entries.contains_key(&path) || self.is_directory(&path)).then_some(path)
     }
 
-    /// What a source of `COPY` stands for, in order.
+    /// Finds what a source of `COPY` stands for, in order.
     pub(super) fn find(&self, source: &str, budget: &mut Budget) -> Result<Vec<SourceMatch>> {
         let cleaned = clean(source);
         let missing = || {
@@ -414,7 +416,7 @@ pub(super) fn digest(found: &SourceMatch, owners: Owners) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// Whose the copies are: what comes from the caller's machine belongs to root, what comes from an image to whom it belonged.
+/// The owners of copies: files from the caller's machine belong to root, files from an image keep their owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owners {
     Root,

@@ -25,7 +25,7 @@ const MAX_HOPS: usize = 40;
 /// Sources that one pattern may stand for in another stage.
 const MAX_GLOB: u32 = 10_000;
 
-/// What shows whether a file is an archive.
+/// Bytes at the start of a file that show whether it is an archive.
 const HEAD_BYTES: u64 = 512;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -38,7 +38,7 @@ const OF_SANDBOX: [&str; 3] = ["etc/hostname", "etc/hosts", "etc/resolv.conf"];
 #[derive(Debug, Default)]
 pub(super) struct Load {
     items: Vec<Item>,
-    /// What is not copied, as sentences.
+    /// Sentences about what is not copied.
     pub(super) notes: Vec<String>,
 }
 
@@ -241,7 +241,7 @@ fn in_dockerfile(name: &str, content: &str) -> Item {
     Item { found, bytes: Source::Memory(Bytes::copy_from_slice(content.as_bytes())), owners: Owners::Root }
 }
 
-/// What one instruction may still take.
+/// The files and bytes that one instruction may still take.
 struct Room<'a> {
     builder: &'a Builder,
     budget: Budget,
@@ -296,7 +296,7 @@ fn unpacked(room: &mut Room<'_>, file: &Arc<File>, found: &SourceMatch) -> Resul
     Ok(item.map(|item| (item, archive.n_left_out)))
 }
 
-/// Where the bytes of what may be an archive are. One that has holes itself is written out: those who decompress know none.
+/// Where the bytes of a possible archive are. One that has holes itself is written out: decompressors know none.
 fn whole(
     room: &mut Room<'_>,
     file: &Arc<File>,

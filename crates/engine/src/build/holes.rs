@@ -8,7 +8,7 @@ use std::{
 
 use archive::Part;
 
-/// Such a file as others see it: zeros where it has holes.
+/// A file with holes as others see it: zeros where it has holes.
 pub(super) struct Filled<'a> {
     file: &'a File,
     /// Where the next of the parts is in the archive.

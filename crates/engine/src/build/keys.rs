@@ -1,4 +1,4 @@
-//! What an instruction is made of, as a digest: the same key means that the layer can be used again.
+//! Digests of what instructions are made of: the same key means that the layer can be used again.
 
 use ::images::Digest;
 use build::{CopyStep, RunStep};
@@ -11,8 +11,8 @@ fn key(parent: &Digest, what: serde_json::Value) -> Digest {
     Digest::of(json!({ "version": VERSION, "parent": parent, "what": what }).to_string().as_bytes())
 }
 
-/// Proxies say where things are fetched, not what is built. Whether anything could be fetched does count: a command may get
-/// along without, and make something else. What could be reached beyond that does not.
+/// Proxies say where things are fetched, not what is built. Whether anything could be fetched does count: a command may
+/// get along without, and make something else. What could be reached beyond that does not.
 pub(super) fn of_run(parent: &Digest, step: &RunStep, is_cut_off: bool) -> Digest {
     let RunStep { command, env, proxies: _, user, workdir, network: _ } = step;
     let what = json!({ "run": command, "env": env, "user": user, "workdir": workdir, "cutOff": is_cut_off });

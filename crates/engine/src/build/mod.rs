@@ -1,8 +1,9 @@
-//! Images from Dockerfiles. Every instruction that changes files runs in a sandbox of its own, made from the image so far;
-//! when it is done the sandbox stops, and what it changed becomes one more layer.
+//! Images from Dockerfiles. Every instruction that changes files runs in a sandbox of its own, made from the image so
+//! far; when it is done the sandbox stops, and what it changed becomes one more layer.
 //!
-//! What a build is given is kept as archives, never unpacked on the host: all that is written is written by the guest of a
-//! sandbox, into it. What the build made on its way is kept as images without a name; see `images::Images::built`.
+//! The inputs of a build are kept as archives and never unpacked on the host: all files are written by the guest of a
+//! sandbox, into that sandbox. A build's intermediate results are kept as images without a name; see
+//! `images::Images::built`.
 
 mod context;
 mod copying;
@@ -60,7 +61,7 @@ const LABEL: &str = "warren.build";
 /// Where a caller puts a Dockerfile that is no part of the context.
 pub const OUTSIDE_DOCKERFILE: &str = ".warren.Dockerfile";
 
-/// What was asked of a build.
+/// A request for a build.
 #[derive(Debug, Clone, Default)]
 pub struct BuildSpec {
     pub dockerfile: DockerfileSource,
@@ -73,7 +74,7 @@ pub struct BuildSpec {
     pub platform: Option<Platform>,
     /// For the images of `FROM`.
     pub pull: PullPolicy,
-    /// What commands of `RUN` reach: package indexes unless it says otherwise.
+    /// The network of `RUN` commands: package indexes by default.
     pub network: NetworkSpec,
     pub timeout: Option<Duration>,
 }
@@ -91,7 +92,7 @@ impl Default for DockerfileSource {
     }
 }
 
-/// What a build tells while it goes on.
+/// Progress of a running build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BuildEvent {
     /// An instruction begins.
@@ -124,7 +125,7 @@ pub enum BuildEvent {
     },
 }
 
-/// What a build came to.
+/// The result of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltImage {
     pub digest: Digest,
@@ -135,8 +136,8 @@ pub struct BuiltImage {
 }
 
 impl Engine {
-    /// Builds an image from a Dockerfile and the tar of its context. A caller who goes away ends it. However it ends, nothing
-    /// is left but layers for the next build.
+    /// Builds an image from a Dockerfile and the tar of its context. A caller who goes away ends it. However it ends,
+    /// nothing is left but layers for the next build.
     #[crate::boxed]
     pub async fn build_image(
         &self,
@@ -222,7 +223,7 @@ fn out_of_time(time: Duration) -> Error {
         .with_hint("Finished layers are kept: build again with a longer time limit to continue.")
 }
 
-/// What the daemon gives sandboxes of builds.
+/// Returns the defaults for sandboxes of builds.
 pub(crate) fn defaults(usual: &Defaults) -> Defaults {
     let mut defaults = usual.clone();
     // What one instruction puts into /tmp, the next one finds.
@@ -250,7 +251,7 @@ fn label(id: &str) -> (String, String) {
     (LABEL.to_owned(), id.to_owned())
 }
 
-/// What all parts of one build share.
+/// State that all parts of one build share.
 #[derive(Debug)]
 struct Builder {
     engine: Engine,

@@ -1,9 +1,9 @@
-//! What a command of `RUN` reaches: the package indexes that the operator chose, as installs in sandboxes do. What the
-//! build's policy allows beyond them is its sandboxes' own network.
+//! The network of a `RUN` command: the package indexes that the operator chose, as for installs in sandboxes. Whatever
+//! the build's policy allows beyond them is reached through its sandboxes' own network.
 //!
-//! pip, uv and npm are told by variables. apt is told by a file in `/run`, which is in no layer: the gateway is its proxy, so
-//! that the sources which the image has keep their names, and nothing that apt writes down names us. What managers would keep
-//! for themselves is thrown away before the layer is taken.
+//! pip, uv and npm are told by variables. apt is told by a file in `/run`, which is in no layer: the gateway is its
+//! proxy, so that the sources which the image has keep their names, and nothing that apt writes down names us. What
+//! managers would keep for themselves is thrown away before the layer is taken.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -103,8 +103,8 @@ impl Reach {
         }
     }
 
-    /// Does `work` while the indexes are served, and takes away what managers kept for themselves: whether that went well is
-    /// the second of the answers.
+    /// Does `work` while the indexes are served, and takes away what managers kept for themselves: whether that went
+    /// well is the second of the answers.
     pub(super) async fn during<T>(
         self,
         builder: &Builder,

@@ -1,4 +1,4 @@
-//! From what was found to a tar for the inside of a sandbox.
+//! Turns the files that were found into a tar for the inside of a sandbox.
 
 use std::{
     fs::File,

@@ -16,7 +16,7 @@ use crate::{ByteStream, disk::may_block, error, names};
 /// Below the home.
 const BUILDS: &str = "builds";
 
-/// What is copied at once.
+/// Bytes copied at a time.
 const COPY_BYTES: usize = 256 * 1024;
 
 /// How much is taken, from what, and whether somebody still waits for it.
@@ -49,7 +49,7 @@ impl Spool {
         Ok(Self { directory, n_files: Default::default() })
     }
 
-    /// An empty file that can be read again, without a name: its space comes back when it is closed, however that happens.
+    /// Makes an empty file without a name that can be read again: its space comes back however the file is closed.
     pub(super) fn file(&self) -> Result<File> {
         let number = self.n_files.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = self.directory.join(number.to_string());

@@ -32,7 +32,7 @@ const EMPTY_TAR: [u8; 1024] = [0; 1024];
 /// Where a stage has come to.
 #[derive(Debug, Clone)]
 struct State<'a> {
-    /// None before the first file of a stage that begins with nothing.
+    /// The image so far; none before the first file of a stage that begins with nothing.
     image: Option<Image>,
     origin: Origin,
     scope: Scope<'a>,
@@ -45,7 +45,7 @@ struct Walk<'a> {
     spec: &'a BuildSpec,
     context: Context,
     platform: Platform,
-    /// Of stages that are done.
+    /// The states at the ends of stages that are done.
     ends: Vec<Option<State<'a>>>,
     number: usize,
     total: usize,
@@ -126,7 +126,7 @@ fn dockerfile(context: &Context, source: &DockerfileSource) -> Result<Vec<u8>> {
     })
 }
 
-/// What `.dockerignore` names does not exist for `COPY`, whoever packed the context.
+/// Removes from the context what `.dockerignore` names, so that `COPY` does not see it, whoever packed the context.
 fn leave_out(context: &mut Context, wanted: &dyn Fn() -> Result<()>) -> Result<()> {
     context.remove(OUTSIDE_DOCKERFILE);
     let Some(bytes) = context.read_file(".dockerignore", MAX_IGNORE_BYTES)? else { return Ok(()) };

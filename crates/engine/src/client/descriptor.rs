@@ -17,8 +17,8 @@ pub(super) const MAX_DESCRIPTORS: usize = 1;
 
 /// A descriptor that a guest handed out.
 ///
-/// Closing one can block for as long as its sandbox likes (`SO_LINGER` of a socket whose peer does not read), so that is
-/// done on a thread that may wait.
+/// Closing one can block for as long as its sandbox likes (`SO_LINGER` of a socket whose peer does not read), so that
+/// is done on a thread that may wait.
 #[derive(Debug)]
 pub(crate) struct GuestDescriptor {
     /// Goes first: fields are dropped in their order.

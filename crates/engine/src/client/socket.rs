@@ -1,7 +1,7 @@
 //! A connected socket inside a sandbox, handed out by its guest.
 //!
-//! The guest may keep a copy, and both copies share their flags: a guest that was taken over could make the socket block.
-//! So every read and write here says by itself that it does not wait.
+//! The guest may keep a copy, and both copies share their flags: a guest that was taken over could make the socket
+//! block. So every read and write here says by itself that it does not wait.
 
 use std::{
     io::{self, IoSlice},
@@ -137,8 +137,8 @@ impl AsyncWrite for InsideSocket {
     }
 }
 
-/// Watches a socket. The value owns its descriptor, which is the promise that the newer name of this function requires in
-/// an unsafe block, and this crate has none.
+/// Watches a socket. The value owns its descriptor, which is the promise that the newer name of this function requires
+/// in an unsafe block, and this crate has none.
 #[expect(deprecated, reason = "the replacement is unsafe and differs in nothing else")]
 fn watched(socket: GuestDescriptor) -> io::Result<AsyncFd<GuestDescriptor>> {
     AsyncFd::new(socket)

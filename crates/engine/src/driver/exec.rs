@@ -22,7 +22,7 @@ pub(super) struct First {
     /// A cell's whole code.
     code: Option<String>,
     in_default_shell: bool,
-    /// Of the request.
+    /// The request's span.
     span: Span,
     reply: Reply<ExecRecord>,
 }

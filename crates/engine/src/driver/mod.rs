@@ -103,7 +103,7 @@ pub(crate) enum Command {
     },
     Exec {
         spec: Box<ExecSpec>,
-        /// Of the request.
+        /// The request's span.
         span: Span,
         /// Whoever asks, in words.
         asked_by: String,
@@ -132,14 +132,14 @@ pub(crate) enum Command {
     /// Record other limits, and hold them.
     ChangeLimits {
         limits: Limits,
-        /// Whose quota the memory counts against.
+        /// The principal whose quota the memory counts against.
         who: Box<Principal>,
         reply: Reply<()>,
     },
     /// Record another network policy, and hold it.
     ChangeNetwork {
         change: Box<NetworkChange>,
-        /// Of the caller.
+        /// The caller's ceilings.
         ceilings: Vec<Policy>,
         reply: Reply<()>,
     },

@@ -18,7 +18,7 @@ pub(crate) enum RequestStep {
     Grant {
         id: NetworkRequestId,
         by: String,
-        /// Of whoever grants it.
+        /// The ceilings of whoever grants it.
         ceilings: Vec<Policy>,
         time: std::time::Duration,
     },

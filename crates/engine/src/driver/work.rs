@@ -53,7 +53,7 @@ pub(super) enum WorkKind {
     Removing,
 }
 
-/// What follows a stop.
+/// The step after a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Rest,
@@ -63,8 +63,8 @@ pub(super) enum Then {
 
 /// The files that an instance is made from.
 pub(super) enum Files {
-    /// A new directory, or why it could not be made, the patches for its files, secrets that no record has, and its first
-    /// exec.
+    /// A new directory, or why it could not be made; the patches for its files, secrets that no record has, and its
+    /// first exec.
     New {
         made: Result<()>,
         patches: Option<Box<Patches>>,

@@ -92,7 +92,7 @@ pub struct FleetView {
     pub max_sandboxes: u64,
 }
 
-/// What happened since the last moment of the history.
+/// Creates and execs since the last moment of the history.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     creates: AtomicU64,

@@ -19,7 +19,7 @@ use crate::{
     core::Core, shared::Shared,
 };
 
-/// What a listener wants to hear of.
+/// A topic that a listener can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LiveTopic {
     Sandboxes,
@@ -77,7 +77,7 @@ struct Listener {
 }
 
 impl Engine {
-    /// What happens from now on, as far as this caller may see it; begins with all sandboxes. Ends with the engine.
+    /// Streams events from now on, as far as this caller may see them; begins with all sandboxes. Ends with the engine.
     #[crate::boxed]
     pub async fn live(&self, who: &Principal, spec: LiveSpec) -> Result<BoxStream<'static, LiveEvent>> {
         let core = self.core();

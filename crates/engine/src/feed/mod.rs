@@ -1,5 +1,5 @@
-//! What happens, as it happens, for those who watch: one channel that every part of the engine tells, and one sampler of
-//! usage for all listeners together.
+//! Live events for those who watch: one channel that every part of the engine reports to, and one sampler of usage for
+//! all listeners together.
 //!
 //! Events (`events.rs`) are the record of what happened and can be read later. Nothing here is kept: a listener that is
 //! too slow is told so and begins anew.
@@ -24,7 +24,7 @@ pub(crate) use self::{
 };
 use crate::NetworkLogEntry;
 
-/// What a listener may be behind before it is told to begin anew. Each is some hundred bytes.
+/// The most events that a listener may fall behind before it is told to begin anew. Each is some hundred bytes.
 const MAX_BEHIND: usize = 1024;
 
 /// One thing that happened.

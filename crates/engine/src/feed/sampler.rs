@@ -58,7 +58,7 @@ pub struct SandboxLoad {
     pub processes: Option<u64>,
 }
 
-/// What all running sandboxes use at one moment.
+/// The resources that all running sandboxes use at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct LoadSample {
     pub at: Timestamp,
@@ -136,7 +136,7 @@ async fn run(core: &Core) {
     }
 }
 
-/// What earlier samples found of one sandbox.
+/// Readings of one sandbox in earlier samples.
 #[derive(Debug, Default, Clone, Copy)]
 struct Known {
     cpu: Option<(Instant, u64)>,

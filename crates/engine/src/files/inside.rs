@@ -1,4 +1,5 @@
-//! What SSH needs of a sandbox beside commands: its files by SFTP, and ports inside whose clients come out.
+//! The access to a sandbox that SSH needs besides commands: its files by SFTP, and listening ports inside whose clients
+//! come out.
 
 use std::sync::Arc;
 

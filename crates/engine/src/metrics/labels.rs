@@ -10,7 +10,7 @@ pub(super) const FAILED: &str = "failed";
 pub(super) const REFUSALS: [&str; 3] =
     [ErrorKind::Unauthenticated.as_str(), ErrorKind::Denied.as_str(), ErrorKind::LimitReached.as_str()];
 
-/// What an exec runs.
+/// The kind of work that an exec runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ExecKind {
     Command,

@@ -1,5 +1,5 @@
-//! What is measured when somebody looks: sandboxes, caches, disks. Disks are measured at most once a minute, however often
-//! somebody looks.
+//! Metrics that are measured on demand: sandboxes, caches, disks. Disks are measured at most once a minute, however
+//! often somebody looks.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -1,7 +1,8 @@
-//! What the daemon counts, in the text format of OpenMetrics, which Prometheus reads.
+//! The daemon's metrics, in the text format of OpenMetrics, which Prometheus reads.
 //!
-//! No label takes a value that a caller can make up: no names, no keys, no hosts, no paths. Every label has a fixed list
-//! of values, or one for each route and tool of the program. Counting is an atomic addition behind a lock for reading.
+//! No label takes a value that a caller can make up: no names, no keys, no hosts, no paths. Every label has a fixed
+//! list of values, or one for each route and tool of the program. Counting is an atomic addition behind a lock for
+//! reading.
 
 mod labels;
 mod measure;
@@ -234,7 +235,8 @@ impl Metrics {
     }
 }
 
-/// What of one sandbox's traffic is counted already. Its own counts begin anew with a daemon or a start.
+/// The part of one sandbox's traffic that is counted already. The sandbox's own counts begin anew with a daemon or a
+/// start.
 #[derive(Debug, Default)]
 pub(crate) struct CountedTraffic {
     received: AtomicU64,

@@ -49,7 +49,7 @@ impl Process {
         process
     }
 
-    /// What cannot be read stays as it was.
+    /// Reads the values anew. A value that cannot be read stays as it was.
     pub(super) fn look(&self) {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let number = |name: &str| {

@@ -1,4 +1,4 @@
-//! What of a sandbox's traffic was denied while a command ran, for the command's caller.
+//! The part of a sandbox's traffic that was denied while a command ran, for the command's caller.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -17,7 +17,7 @@ const MAX_DENIALS: usize = 3;
 /// How long a network has to tell what happened so far. It takes a millisecond, unless the machine is very busy.
 const CATCH_UP_TIME: Duration = Duration::from_millis(250);
 
-/// What a sandbox reaches, and what it was denied.
+/// The reach of a sandbox, and the traffic that it was denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkDenials {
     pub reach: NetworkReach,
@@ -33,7 +33,7 @@ pub struct NetworkDenials {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkDenial {
     pub event: NetworkEvent,
-    /// What was wanted, as a rule would have it, where that is known.
+    /// The target that was wanted, written as a rule, if it is known.
     pub target: Option<String>,
     /// Whether the caller may allow the target. Others have to ask for it.
     pub may_allow: bool,
@@ -44,7 +44,7 @@ pub enum NetworkReach {
     Nothing,
     #[default]
     Packages,
-    /// What its policy allows; where there are no walls, what the host reaches.
+    /// Whatever its policy allows; without walls, whatever the host reaches.
     Policy,
 }
 

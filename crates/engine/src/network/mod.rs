@@ -1,4 +1,4 @@
-//! What a sandbox reaches on the network: looked at, changed while it runs, and what came of it.
+//! The reach of a sandbox on the network: viewing it, changing it while the sandbox runs, and seeing what came of it.
 //!
 //! The policy is a part of the record. The driver writes a changed one there before the back end holds it, so a daemon
 //! that dies in between comes back with the new policy, never with a wider one than recorded.
@@ -170,7 +170,7 @@ impl Engine {
         self.core().own_listeners.send_replace(listeners);
     }
 
-    /// What the sandbox reaches, and what of its traffic was denied since then.
+    /// Returns the sandbox's reach, and the traffic that was denied after `since`.
     #[crate::boxed]
     pub async fn network_denials(
         &self,
@@ -183,7 +183,7 @@ impl Engine {
         Ok(NetworkDenials::since(core, who, &shared, since).await)
     }
 
-    /// What went to which host, since the sandbox was started or the edge that serves it.
+    /// Returns the traffic to each host since the start of the sandbox, or of the edge that serves it.
     #[crate::boxed]
     pub async fn network_hosts(&self, who: &Principal, which: &SandboxRef) -> Result<NetworkHosts> {
         let shared = self.core().find_to_look(who, which).await?;
@@ -192,7 +192,8 @@ impl Engine {
         life.instance.network_hosts().await.map_err(|error| error::from_backend(error, &shared.label()))
     }
 
-    /// What was decided about the sandbox's traffic, oldest first: from entry number `from` on, or the last `limit`.
+    /// Returns the decisions about the sandbox's traffic, oldest first: from entry number `from` on, or the last
+    /// `limit`.
     #[crate::boxed]
     pub async fn network_log(
         &self,

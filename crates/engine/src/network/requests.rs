@@ -218,7 +218,7 @@ impl Shared {
         found.ok_or_else(|| no_such_request(&self.label(), id))
     }
 
-    /// Those that wait for an answer.
+    /// Returns the requests that wait for an answer.
     pub(crate) fn pending_requests(&self) -> Vec<NetworkRequest> {
         let requests = &self.status.borrow().record.network_requests;
         let is_pending = |request: &&NetworkRequest| request.state == NetworkRequestState::Pending;
@@ -242,7 +242,7 @@ pub(crate) fn drop_ended(record: &mut SandboxRecord, now: Timestamp) {
         .retain(|grant| requests.iter().any(|request| request.id == grant.id && request.holds_at(now)));
 }
 
-/// What a request is about, for events.
+/// Says what a request is about, for events.
 pub(crate) fn in_words(request: &NetworkRequest) -> String {
     let rules = request.rules.join(", ");
     let by = request.answered_by.as_deref().unwrap_or_default();

@@ -7,7 +7,7 @@ use sandbox::{PackageManager, Result, SandboxId};
 
 use crate::{PackagesCache, PortStream};
 
-/// What a gateway did so far.
+/// Counts of what a gateway did so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GatewayStats {
     pub requests: u64,
@@ -34,12 +34,12 @@ pub trait PackageGateway: fmt::Debug + Send + Sync {
         sandbox: &SandboxId,
     ) -> BoxFuture<'static, ()>;
 
-    /// What is kept of the packages that were installed; it may have to count files. Absent if there is none.
+    /// Returns the cache of installed packages; may have to count files. Absent if there is none.
     fn cache(&self) -> Option<PackagesCache> {
         None
     }
 
-    /// What it did so far. Absent if it was never needed.
+    /// Returns its counts so far. Absent if it was never needed.
     fn stats(&self) -> Option<GatewayStats> {
         None
     }

@@ -16,7 +16,7 @@ const BOOTSTRAP: &str = include_str!("bootstrap.py");
 const BOOTSTRAP_VARIABLE: &str = "WARREN_PIP_BOOTSTRAP";
 const RUN_BOOTSTRAP: &str = "import os; exec(os.environ['WARREN_PIP_BOOTSTRAP'])";
 const APT: &str = include_str!("apt.sh");
-/// What apt runs before dpkg, here and for commands that are typed.
+/// The script that apt runs before dpkg, both in our installs and in commands that a user types.
 pub(super) const OWN_FILES: &str = include_str!("own-files.sh");
 const OWN_FILES_VARIABLE: &str = "WARREN_OWN_FILES";
 const APT_VARIABLE: &str = "WARREN_APT_INSTALL";
@@ -88,7 +88,7 @@ pub(super) struct Asked<'a> {
     pub(super) packages: &'a [String],
     pub(super) cwd: String,
     pub(super) timeout: Option<Duration>,
-    /// Of the exec, by which it is found again.
+    /// The request of the exec, by which it is found again.
     pub(super) request_id: RequestId,
 }
 

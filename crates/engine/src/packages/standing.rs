@@ -1,10 +1,11 @@
-//! The indexes for plain commands: `pip`, `npm` and `apt` typed in a shell reach the same gateway as an install by a job.
+//! The indexes for plain commands: `pip`, `npm` and `apt` typed in a shell reach the same gateway as an install job.
 //!
-//! One port on the sandbox's loopback serves all managers. It is opened in the background once a command has run for a few
-//! milliseconds: no manager has looked for an index by then. A command that ends sooner, as the first one of many
-//! sandboxes does, does not share the guest with the opening, which takes twice as long as a short command. Managers learn of it from files in `/run`, which is in no layer: a snapshot or an image does not carry
-//! the address elsewhere. The files are the last place where each manager looks, so that whatever the sandbox says itself
-//! wins: its own files, variables and options.
+//! One port on the sandbox's loopback serves all managers. It is opened in the background once a command has run for a
+//! few milliseconds: no manager has looked for an index by then. A command that ends sooner, as the first one of many
+//! sandboxes does, does not share the guest with the opening, which takes twice as long as a short command. Managers
+//! learn of it from files in `/run`, which is in no layer: a snapshot or an image does not carry the address elsewhere.
+//! The files are the last place where each manager looks, so that whatever the sandbox says itself wins: its own files,
+//! variables and options.
 
 use std::{
     collections::BTreeMap,
@@ -121,7 +122,7 @@ pub(crate) fn names_a_manager(words: &str) -> bool {
     MANAGERS.iter().any(|manager| words.contains(manager))
 }
 
-/// What the sandbox or the caller says stays.
+/// Sets the package managers' variables. Values from the sandbox or the caller stay.
 fn tell(env: &mut BTreeMap<String, String>) {
     env.entry("npm_config_globalconfig".to_owned()).or_insert_with(|| format!("{PLACE}/npmrc"));
     env.entry("APT_CONFIG".to_owned()).or_insert_with(|| format!("{PLACE}/apt.conf"));
@@ -193,8 +194,8 @@ fn settings(plan: &SandboxPlan, gateway: &dyn PackageGateway) -> Vec<(String, St
         "registry={address}/npm/\nomit-lockfile-registry-resolved=true\nupdate-notifier=false\naudit=false\nfund=false\n"
     );
     let mut files = vec![("pip/pip.conf", pip), ("uv/uv.toml", uv), ("npmrc", npm)];
-    // The sources of an image keep their names, and the gateway is their proxy. Those of the host may need what only the
-    // daemon has, so the gateway's own stand for them.
+    // The sources of an image keep their names, and the gateway is their proxy. Those of the host may need what only
+    // the daemon has, so the gateway's own stand for them.
     let sources = match plan.rootfs {
         RootfsPlan::Host => gateway.apt_sources(&address).ok(),
         _ => None,

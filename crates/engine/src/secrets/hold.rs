@@ -55,7 +55,7 @@ pub(crate) async fn prepare(
     Ok(Some(certificate))
 }
 
-/// What a sandbox had before its instance is made.
+/// The secrets that a sandbox had before its instance is made.
 struct Before {
     secrets: Option<SandboxSecrets>,
     own: Vec<OwnSecret>,

@@ -17,7 +17,8 @@ const PLACEHOLDER: &str = "wrn-secret-";
 pub struct GivenSecrets {
     /// Values that the caller sent: they belong to the new sandbox alone, each in the variable of its name.
     pub(crate) own: Vec<OwnSecret>,
-    /// What the source of a fork has. The memory of the source's programs, and so of its files, knows the placeholders.
+    /// The secrets of a fork's source. The memory of the source's programs, and so of its files, knows the
+    /// placeholders.
     pub(crate) of_source: Option<CarriedSecrets>,
 }
 
@@ -27,7 +28,7 @@ pub(crate) struct CarriedSecrets {
     pub(crate) secrets: SandboxSecrets,
 }
 
-/// What a fork takes over from its source.
+/// Returns the secrets that a fork takes over from its source.
 pub(crate) async fn carried(core: &Core, of: &SandboxRecord) -> Result<GivenSecrets> {
     if of.plan.secrets.is_empty() {
         return Ok(GivenSecrets::default());

@@ -1,7 +1,7 @@
 //! Sessions of the dashboard: how a person in a browser becomes a [`Principal`].
 //!
-//! A session begins with a key, with a one-time token that someone with a right asked for, or with a share. It never has
-//! more rights than that, and ends with it at once. Cookies are shared by every port of a host name, and sandboxes
+//! A session begins with a key, with a one-time token that someone with a right asked for, or with a share. It never
+//! has more rights than that, and ends with it at once. Cookies are shared by every port of a host name, and sandboxes
 //! publish ports on the daemon's own; so a session has two halves, the cookie's and the page's, and neither is enough.
 //!
 //! Sessions are in memory only: after a restart of the daemon a person signs in again.
@@ -73,7 +73,7 @@ macro_rules! secret_debug {
 
 secret_debug!(SignIn, NewSession, OnceToken);
 
-/// Whose rights a session has.
+/// The principal whose rights a session has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// The daemon's owner, by the name it had when it asked for the one-time token.
@@ -85,7 +85,7 @@ pub(crate) enum Holder {
 }
 
 impl Holder {
-    /// Who may have a session with its own rights.
+    /// Returns the holder of a session with the caller's own rights, if the caller may have one.
     fn of(who: &Principal) -> Result<Self> {
         match (&who.key, &who.scope) {
             // Otherwise a session could renew itself for ever, and the holder of a link could have one.
@@ -98,7 +98,7 @@ impl Holder {
         }
     }
 
-    /// What is counted together.
+    /// Returns the key under which sessions are counted together; none for those of no key.
     fn account(&self) -> Option<&KeyId> {
         match self {
             Self::Key(key) => Some(key),
@@ -199,7 +199,7 @@ fn no_such_token() -> Error {
         .with_next(Next::SignIn)
 }
 
-/// What a session stems from has ended.
+/// The error for a session whose origin, such as a key, has ended.
 pub(crate) fn signed_out() -> Error {
     Error::new(ErrorKind::Unauthenticated, "this session has ended").with_next(Next::SignIn)
 }

@@ -25,11 +25,11 @@ const DOMAIN: &[u8] = b"warren share\0";
 /// Shares of one key, and of those without a key together, that hold at the same time.
 const MAX_SHARES_EACH: usize = 256;
 
-/// What to share.
+/// The target of a share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShareTarget {
     Sandbox(SandboxRef),
-    /// What one key does, by its id or label.
+    /// The activity of one key, given by its id or label.
     Key(String),
 }
 

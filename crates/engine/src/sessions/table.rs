@@ -109,7 +109,7 @@ impl Sessions {
         known.once.insert(secret::hash(token), OnceHolder { holder, expires_at });
     }
 
-    /// Whoever holds this token, once.
+    /// Takes the holder of this token, which works once.
     pub(super) fn take_once(&self, token: &str, now: Timestamp) -> Option<Holder> {
         let once = self.lock().once.remove(&secret::hash(token))?;
         (now < once.expires_at).then_some(once.holder)

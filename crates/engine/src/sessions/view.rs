@@ -1,4 +1,4 @@
-//! What someone in the dashboard may do, so that the page offers nothing else.
+//! The rights of someone in the dashboard, so that the page offers nothing else.
 
 use jiff::Timestamp;
 use sandbox::{KeyId, SandboxId};

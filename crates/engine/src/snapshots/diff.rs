@@ -16,7 +16,7 @@ const MAX_PATCH_BYTES: usize = 16 * 1024 * 1024;
 const DEFAULT_CHANGES: usize = 10_000;
 const DEFAULT_PATCH_BYTES: usize = 1024 * 1024;
 
-/// What to compare a sandbox with.
+/// The state that a sandbox is compared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Since {
     #[default]

@@ -69,7 +69,7 @@ struct Inner {
     by_id: BTreeMap<SnapshotId, Kept>,
     /// Snapshots in the making count, and so does their use of images.
     making: BTreeMap<u64, BeingMade>,
-    /// Who is reading or writing archives.
+    /// The callers who are reading or writing archives.
     archiving: BTreeMap<u64, Option<sandbox::KeyId>>,
     n_begun: u64,
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::registry::Snapshot;
 use crate::SandboxRef;
 
-/// What to take a snapshot of.
+/// A request for a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotSpec {
     /// Invented from the sandbox's name when absent.
@@ -38,7 +38,7 @@ pub struct SnapshotView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_as: Option<SnapshotName>,
     pub namespace: Namespace,
-    /// Of the manifest, which names everything else by digest.
+    /// The manifest's digest; the manifest names everything else by digest.
     pub digest: String,
     /// Digest of the snapshot beneath.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ impl SnapshotView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotCheck {
-    /// Of the manifest.
+    /// The manifest's digest.
     pub digest: String,
     pub path: PathBuf,
     /// As it was recorded and found.

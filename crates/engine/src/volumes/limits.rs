@@ -9,7 +9,7 @@ use crate::Principal;
 pub struct VolumeLimits {
     /// Volumes of one daemon.
     pub count: usize,
-    /// Those made with one key.
+    /// The most volumes made with one key.
     pub count_each: usize,
     /// Sizes and quotas of one key's volumes together. With this set, a key makes no volume without either.
     pub bytes_each: Option<ByteSize>,

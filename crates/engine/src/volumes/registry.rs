@@ -87,7 +87,7 @@ impl Volumes {
         self.all().contains_key(id) || self.corrupt().iter().any(|row| row.id == id.as_str())
     }
 
-    /// Those that callers may see, oldest first.
+    /// Returns the volumes that callers may see, oldest first.
     pub(super) fn ready(&self) -> Vec<VolumeRecord> {
         let mut ready: Vec<_> =
             self.all().values().filter(|entry| entry.is_ready()).map(Entry::copy).collect();

@@ -1,4 +1,4 @@
-//! Who may build, and who owns the sandboxes of builds.
+//! Builds: who may build, and who owns their sandboxes.
 
 use engine::{BuildSpec, ImageOptions, Principal, Progress};
 use sandbox::{ErrorKind, SandboxSpec};

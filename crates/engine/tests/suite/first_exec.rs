@@ -88,7 +88,7 @@ async fn a_daemon_that_dies_while_it_makes_both_leaves_neither() {
     let recorded = async {
         loop {
             let all = world.store.sandboxes(None).await.unwrap();
-            // A thread that still makes files would outlive this daemon's tasks, as it would not a daemon that is killed.
+            // A thread that still makes files would outlive this daemon's tasks; it would not outlive a killed daemon.
             if let [record] = &all.records[..]
                 && let [exec] = &world.store.execs(record.id.clone()).await.unwrap()[..]
                 && has_files(&world, record.id.as_str(), exec.id.as_str())

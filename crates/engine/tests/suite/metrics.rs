@@ -1,4 +1,4 @@
-//! What is counted, and who may know.
+//! The metrics, and who may read them.
 
 use engine::Frontend;
 use sandbox::{ErrorKind, ExecSpec, KeySpec, SandboxSpec};

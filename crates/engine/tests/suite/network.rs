@@ -1,5 +1,5 @@
-//! What sandboxes may reach: ceilings, changes while they run, and what snapshots and forks carry. Nobody serves these
-//! networks, so nothing leaves.
+//! The reach of sandboxes on the network: ceilings, changes while they run, and what snapshots and forks carry. Nobody
+//! serves these networks, so nothing leaves.
 
 use engine::{NetworkChange, NetworkPatch, NetworkView, Principal, RestoreSpec, SandboxRef};
 use sandbox::{Capability, ErrorKind, KeySpec, NetworkSpec, Policy, Preset, SandboxSpec};

@@ -1,4 +1,4 @@
-//! What a sandbox gets before anything runs in it: patches, scripts, a first program, limits for its commands.
+//! Preparations of a sandbox before anything runs in it: patches, scripts, a first program, limits for its commands.
 
 use std::collections::BTreeMap;
 

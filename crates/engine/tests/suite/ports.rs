@@ -244,7 +244,7 @@ async fn client_of(at: SocketAddr) -> UdpSocket {
     client
 }
 
-/// What the server answers. Asked again until it does: datagrams may be lost.
+/// Returns the server's answer. Asks again until there is one: datagrams may be lost.
 async fn answer(client: &UdpSocket, text: &str) -> String {
     let mut heard = [0; 64 * 1024];
     in_time(async {

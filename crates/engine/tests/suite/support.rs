@@ -1,4 +1,4 @@
-//! What the stories share.
+//! Helpers that the stories share.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ impl World {
         world.restart().await
     }
 
-    /// One that soon gives up on guests, for stories about those that do not answer.
+    /// A world that soon gives up on guests, for stories about those that do not answer.
     pub(crate) async fn impatient() -> Self {
         Self::with(be_impatient).await
     }

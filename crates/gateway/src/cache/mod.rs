@@ -1,4 +1,4 @@
-//! What was fetched, on disk: files by content, and small records by key.
+//! The cache on disk: fetched files by content, and small records by key.
 //!
 //! ```text
 //!   lock                       held while a gateway is open: one writer

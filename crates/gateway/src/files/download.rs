@@ -49,12 +49,12 @@ pub(super) enum Phase {
     Coming(Arc<Head>),
     /// Whole, verified and kept.
     Done(Arc<Head>),
-    /// What we have is what the index has.
+    /// Our copy is what the index has.
     Same,
     Failed(Failure),
 }
 
-/// What is known once the index answered.
+/// The facts known once the index answered.
 #[derive(Debug)]
 pub(super) struct Head {
     /// Being written; also read from, by position.

@@ -62,7 +62,7 @@ pub(crate) struct Files {
     missing: Missing,
 }
 
-/// What all downloads share.
+/// State that all downloads share.
 #[derive(Debug)]
 struct Shared {
     cache: Arc<Cache>,

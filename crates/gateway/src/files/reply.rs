@@ -79,8 +79,8 @@ pub(super) fn from_download(
     response
 }
 
-/// What is written, as it is written. The last byte is held back until the whole is verified, so that nothing false can
-/// ever be complete.
+/// Streams a download as it is written. The last byte is held back until the whole is verified, so that nothing false
+/// can ever be complete.
 fn follow(
     head: Arc<Head>,
     progress: watch::Receiver<Progress>,

@@ -42,7 +42,7 @@ impl fmt::Debug for AptSource {
     }
 }
 
-/// Who must have signed the repository.
+/// The signer that a repository must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignedBy {
     /// Paths of key files on the host, or fingerprints.

@@ -1,4 +1,4 @@
-//! What the host itself uses for its packages, so that its mirrors, proxies and credentials work for sandboxes without
+//! The host's own settings for its packages, so that its mirrors, proxies and credentials work for sandboxes without
 //! being told twice.
 //!
 //! Everything is read from texts by pure functions; only [`HostPackages::read`] looks at the real host. What is wrong
@@ -25,7 +25,7 @@ use crate::config::{Credential, GatewayConfig, Proxies, shown};
 /// Largest file of settings that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What the host uses. A field is empty if the host does not set it.
+/// The host's own settings. A field is empty if the host does not set it.
 #[derive(Clone, Default)]
 pub struct HostPackages {
     /// May hold credentials.
@@ -37,7 +37,7 @@ pub struct HostPackages {
     pub apt_proxy: Option<Url>,
     pub credentials: Vec<Credential>,
     pub proxies: Proxies,
-    /// What was left aside, and why. Full sentences for the operator.
+    /// Full sentences for the operator about what was left aside, and why.
     pub notes: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ impl GatewayConfig {
 struct Host<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
     text: &'a dyn Fn(&Path) -> Option<String>,
-    /// What is in a directory, sorted.
+    /// The names in a directory, sorted.
     names: &'a dyn Fn(&Path) -> Vec<String>,
     home: PathBuf,
 }
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// What a host with these files and variables uses.
+    /// Returns the settings of a host with these files and variables.
     pub(super) fn gathered(files: &[(&str, &str)], variables: &[(&str, &str)]) -> HostPackages {
         let files: BTreeMap<PathBuf, String> =
             files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();

@@ -23,7 +23,7 @@ use crate::{
     upstream::Ask,
 };
 
-/// What installers need of a packument; a tenth of the whole.
+/// The form of a packument with what installers need; a tenth of the whole.
 const ABBREVIATED: &str = "application/vnd.npm.install-v1+json";
 const FULL: &str = "application/json";
 

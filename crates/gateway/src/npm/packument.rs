@@ -20,7 +20,7 @@ const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// An object of which only the names are read. Packuments are large, and read as trees they are many times as large.
 type Object<'a> = BTreeMap<String, &'a RawValue>;
 
-/// What we need to know of a version's tarball.
+/// The facts that we need of a version's tarball.
 #[derive(Deserialize)]
 struct Dist {
     tarball: String,

@@ -1,4 +1,4 @@
-//! What the page of a project says, whatever form it had.
+//! The content of a project's page, whatever form the page had.
 
 use std::collections::BTreeMap;
 

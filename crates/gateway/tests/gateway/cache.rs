@@ -1,4 +1,4 @@
-//! What is kept, shared, thrown away and asked for again.
+//! The cache: what is kept, shared, thrown away and asked for again.
 
 use std::{sync::Arc, time::Duration};
 

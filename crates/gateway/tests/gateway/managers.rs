@@ -20,7 +20,7 @@ pub(crate) fn found(program: &str) -> Option<PathBuf> {
     None
 }
 
-/// What a program printed, and whether it succeeded. It sees no setting of this machine.
+/// The output of a program, and whether it succeeded. It sees no setting of this machine.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) succeeded: bool,

@@ -16,7 +16,7 @@ struct Installer {
     arguments: &'static [&'static str],
 }
 
-/// Those that this machine has.
+/// Returns the installers that this machine has.
 fn installers() -> Vec<Installer> {
     let pip = &["-m", "pip", "--disable-pip-version-check", "install", "--no-cache-dir"][..];
     let uv = &["pip", "install", "--no-cache", "--python", "/usr/bin/python3"][..];

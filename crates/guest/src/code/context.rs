@@ -29,7 +29,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) driver: &'static Driver,
-    /// What its interpreter is started with.
+    /// The settings that its interpreter is started with.
     pub(crate) start: ContextStart,
     /// The context that it was forked from.
     parent: Option<String>,

@@ -71,7 +71,7 @@ impl Task {
         exec::shown_text(texts.collect::<Vec<_>>().concat().trim())
     }
 
-    /// What the driver wrote before its end; bounded, since other processes may hold its channel.
+    /// Reads what the driver wrote before its end; bounded, since other processes may hold its channel.
     async fn last_words(&mut self) {
         let mut n_bytes = 0;
         while n_bytes < MAX_LAST_WORDS_BYTES {

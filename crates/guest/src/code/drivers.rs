@@ -15,7 +15,7 @@ pub(crate) struct Driver {
     pub(crate) language: &'static str,
     /// Programs to look for in the PATH, best first.
     pub(crate) programs: &'static [&'static str],
-    /// What starts the boot program, or all of it.
+    /// The arguments that start the boot program, or all of it.
     pub(crate) arguments: &'static [&'static str],
     /// An environment variable that holds the boot program.
     pub(crate) variable: Option<(&'static str, &'static str)>,
@@ -59,8 +59,8 @@ const DRIVERS: &[Driver] = &[
         programs: &["python3", "python"],
         arguments: &["-c", "exec(__import__('os').environ.pop('WARREN_BOOT'))"],
         variable: Some((BOOT, include_str!("python/boot.py"))),
-        // Large blocks of memory in huge pages, where the kernel gives them: a fork copies one entry for 2 MiB instead of
-        // 512, twice, and takes the first copy down again. 100 MiB then take 1 ms instead of 7.
+        // Large blocks of memory in huge pages, where the kernel gives them: a fork copies one entry for 2 MiB instead
+        // of 512, twice, and takes the first copy down again. 100 MiB then take 1 ms instead of 7.
         tuning: Some(("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")),
         parts: &[
             ("core", include_str!("python/core.py")),

@@ -8,7 +8,7 @@ use rustix::termios::{
     InputModes, LocalModes, OptionalActions, OutputModes, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
-/// What a client sends for a key that has no meaning, and what the kernel has for it.
+/// The values for a key that has no meaning: from a client, and in the kernel.
 const NO_KEY: u32 = 255;
 const DISABLED: u8 = 0;
 

@@ -66,7 +66,7 @@ fn glob_until(end: Instant, root: &str, pattern: &str, limit: u32, cancel: &Canc
     Ok(Response::Paths { paths, truncated: walked == Walked::Partly })
 }
 
-/// What to look for, as in `Request::Grep`.
+/// A search, as in `Request::Grep`.
 #[derive(Debug)]
 pub(crate) struct Grep {
     pub(crate) root: String,

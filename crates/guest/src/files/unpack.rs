@@ -22,7 +22,7 @@ use super::{
     failure,
 };
 
-/// What the archive's reader holds in memory.
+/// Limits on what the archive's reader holds in memory.
 const READ_LIMITS: ReadLimits = ReadLimits { header_bytes: 256 * 1024, parts: 128 * 1024 };
 /// Sizes of one archive's sparse files together. Holes take no room, but whoever reads the files counts through them.
 const MAX_SPARSE_BYTES: u64 = 4 << 40;
@@ -185,7 +185,7 @@ impl Unpack {
             Ok(()) => {}
             Err(Errno::EXIST) => {
                 let stat = rustix::fs::statat(&spot.directory, &spot.name, AtFlags::SYMLINK_NOFOLLOW)?;
-                // A symlink to a directory stays, as in `tar --keep-directory-symlink`: its target is not ours to change.
+                // A symlink to a directory stays, as in `tar --keep-directory-symlink`: we must not change its target.
                 if super::entry::kind_of(&stat) == rustix::fs::FileType::Symlink {
                     return Ok(());
                 }

@@ -64,7 +64,7 @@ pub(super) enum Flow {
     Stop,
 }
 
-/// What to do about a directory that cannot be opened or is too large.
+/// The treatment of a directory that cannot be opened or is too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
     Fail,

@@ -37,7 +37,7 @@ const CREATE: u32 = 8;
 const TRUNCATE: u32 = 16;
 const EXCLUSIVE: u32 = 32;
 
-/// What we offer beyond version 3, as OpenSSH's server names it.
+/// The extensions that we offer beyond version 3, as OpenSSH's server names them.
 const EXTENSIONS: [(&[u8], &[u8]); 8] = [
     (b"posix-rename@openssh.com", b"1"),
     (b"statvfs@openssh.com", b"2"),

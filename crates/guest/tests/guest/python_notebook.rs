@@ -50,7 +50,7 @@ impl Notebook {
         self.guest.connect().run_cell(&self.start_in(context, code))
     }
 
-    /// What a cell that must succeed printed.
+    /// Returns the output of a cell that must succeed.
     pub(crate) fn prints(&self, code: &str) -> String {
         self.prints_in("python", code)
     }

@@ -53,7 +53,7 @@ pub struct Origin {
     pub history: Vec<History>,
 }
 
-/// What an image holds besides its layers.
+/// The parts of an image besides its layers.
 #[derive(Debug, Clone)]
 pub struct Commit {
     pub config: ImageConfig,
@@ -104,7 +104,7 @@ impl Images {
         .await
     }
 
-    /// Of an image whose writer may have said nothing, or nonsense.
+    /// Returns the origin of an image, whose writer may have said nothing, or nonsense.
     #[crate::boxed]
     pub async fn origin(&self, image: &Image) -> Result<Origin> {
         let image = image.clone();

@@ -346,7 +346,7 @@ fn document(staged: &Members<'_>, wanted: &Content, most: u64) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// What a layout calls an image: in full, or by a tag alone.
+/// Returns the name that a layout gives an image: in full, or a tag alone.
 fn layout_name(containerd: Option<String>, oci: Option<String>) -> (Option<Reference>, Option<String>) {
     let full = containerd.and_then(|name| name.parse().ok());
     if full.is_some() {

@@ -63,7 +63,7 @@ struct Inner {
     room: Mutex<()>,
 }
 
-/// What [`Images::remove`] does with an image that somebody uses.
+/// How [`Images::remove`] treats an image that somebody uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InUse {
     /// Fails with [`Error::InUse`].
@@ -100,8 +100,8 @@ impl Images {
         blocking(move || work(&inner)).await
     }
 
-    /// What a disk that filled up in the middle leaves half-made is in everybody's way, so it goes at once: what was
-    /// downloaded too.
+    /// Clears up at once after a disk that filled up in the middle: half-made files are in everybody's way, downloaded
+    /// ones too.
     async fn clear_if_full<T>(&self, result: Result<T>) -> Result<T> {
         if matches!(result, Err(Error::NoSpace { .. })) {
             let cleared = self

@@ -34,7 +34,7 @@ pub struct PullOptions {
     pub reach: Reach,
 }
 
-/// What the registry says the reference stands for.
+/// The image that a reference stands for, as its registry says.
 #[derive(Debug)]
 struct Resolved {
     manifest: Manifest,

@@ -11,7 +11,7 @@ use crate::{
     store::files::file_length,
 };
 
-/// What an image consists of in a registry.
+/// The parts of an image in a registry.
 #[derive(Debug)]
 struct Parts {
     /// Keeps the files while they are sent.
@@ -23,7 +23,7 @@ struct Parts {
 
 impl Images {
     /// Uploads the image called `name` here to where `target` names it, and returns the digest of its manifest there.
-    /// What the registry has already is not sent again.
+    /// Content that the registry has already is not sent again.
     #[crate::boxed]
     pub async fn push(
         &self,

@@ -1,4 +1,4 @@
-//! What images may take on disk.
+//! The disk space that images may take.
 
 use std::{fs::File, path::Path, sync::PoisonError};
 
@@ -42,7 +42,7 @@ impl Room<'_> {
 }
 
 impl Inner {
-    /// What is left below the cap now.
+    /// Opens an account of the space that is left below the cap now.
     pub(super) fn room(&self, most: u64) -> Result<Room<'_>> {
         Ok(Room { inner: self, most, taken: 0, left: self.left()? })
     }
@@ -52,7 +52,7 @@ impl Inner {
         self.options.disk_cap.map_or(limit, |cap| limit.min(cap))
     }
 
-    /// What is left below the cap, with everything that is here.
+    /// Returns the bytes left below the cap, counting everything that is here.
     fn left(&self) -> Result<u64> {
         let Some(cap) = self.options.disk_cap else { return Ok(u64::MAX) };
         let (blobs, layers, partial) = self.store.usage()?;

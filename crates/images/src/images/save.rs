@@ -20,7 +20,7 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// What `docker save` writes and `docker load` reads.
+    /// The form that `docker save` writes and `docker load` reads.
     #[default]
     Docker,
     /// An OCI layout, as a tar.
@@ -186,7 +186,7 @@ fn descriptors(names: &BTreeSet<Reference>, manifest: &[u8]) -> Vec<serde_json::
     if named.is_empty() { vec![descriptor(serde_json::json!({}))] } else { named }
 }
 
-/// What the manifest calls itself; a registry may have known it by a name of docker's.
+/// Returns the media type that the manifest states for itself; a registry may have known it by a name of docker's.
 pub(super) fn media_type(manifest: &[u8]) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(manifest).ok();
     let own =
@@ -200,7 +200,7 @@ fn length(file: &File) -> Result<u64> {
 
 struct Tar<W: Write> {
     archive: Writer<W>,
-    /// What several images share goes in once.
+    /// The names of files that several images may share; each goes in once.
     written: HashSet<String>,
 }
 

@@ -23,7 +23,7 @@ use crate::{
 /// An image that is complete on this host. Nothing of it is removed while a value of this type exists.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// Of its manifest.
+    /// The manifest's digest.
     pub digest: Digest,
     pub names: Vec<Reference>,
     pub platform: Platform,
@@ -69,7 +69,7 @@ pub struct LayerDetail {
     pub blob_bytes: u64,
     /// Unpacked.
     pub disk_bytes: u64,
-    /// What could not be kept as it was.
+    /// Warnings about whatever could not be kept as it was.
     pub warnings: Warnings,
 }
 

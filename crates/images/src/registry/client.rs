@@ -62,7 +62,7 @@ fn follow(attempt: redirect::Attempt<'_>, guard: Option<&Guard>) -> redirect::Ac
     }
 }
 
-/// What went wrong on the way, without the URL: those of blobs may hold keys.
+/// Words an error on the way, without the URL: those of blobs may hold keys.
 pub(super) fn failed(what: &str, error: reqwest::Error, idle: Duration) -> Error {
     if error.is_timeout() {
         return Error::TimedOut { what: what.to_owned(), after: idle };

@@ -20,7 +20,7 @@ const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
 /// The name under which Docker keeps what belongs to its own registry.
 const DOCKER_HUB_KEY: &str = "https://index.docker.io/v1/";
 
-/// What to show a registry.
+/// A secret to show to a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Secret {
     Password(Credentials),
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// What there is for `registry`, if anything.
+/// Finds the secret for `registry`, if there is one.
 pub(crate) async fn find(auth: &Auth, registry: &str, limit: Duration) -> Result<Option<Secret>> {
     match auth {
         Auth::Anonymous => Ok(None),
@@ -152,7 +152,8 @@ async fn ask(helper: &str, key: &str, limit: Duration) -> Result<Option<Secret>>
     }))
 }
 
-/// What the program printed; `None` when it failed, which is also how helpers say that they know nothing.
+/// Runs the program and returns its output; `None` when it failed, which is also how helpers say that they know
+/// nothing.
 async fn run(program: &str, key: &str) -> Result<Option<Vec<u8>>> {
     let mut child = Command::new(program)
         .arg("get")

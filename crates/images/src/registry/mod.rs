@@ -90,7 +90,7 @@ struct Endpoint {
     base: Url,
     name: String,
     secret: Option<Secret>,
-    /// What it accepted last.
+    /// The header that it accepted last.
     authorization: Mutex<Option<HeaderValue>>,
 }
 

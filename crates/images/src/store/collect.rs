@@ -1,4 +1,4 @@
-//! What nobody needs goes.
+//! Removes whatever nobody needs.
 
 use std::{
     collections::HashSet,
@@ -20,7 +20,7 @@ use crate::{digest::Digest, error::Result, reference::Reference};
 /// How long an interrupted download is kept to be resumed.
 const BROKEN_OFF_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What a collection freed.
+/// The result of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Freed {
     pub names: Vec<Reference>,
@@ -32,7 +32,7 @@ pub struct Freed {
 }
 
 impl Store {
-    /// What a crash may have left. Nobody works with the store yet, so everything half-made is nobody's.
+    /// Removes what a crash may have left. Nobody works with the store yet, so everything half-made is nobody's.
     pub(super) fn sweep(&self) -> Result<()> {
         for (name, path) in names(&self.partial)? {
             if path.is_dir() {
@@ -90,8 +90,8 @@ impl Store {
         self.unused(nameless.map(|(digest, _)| digest))
     }
 
-    /// Those of `images` that nobody holds or uses. Whoever calls has the index, so that nobody begins to hold one
-    /// meanwhile.
+    /// Returns those of `images` that nobody holds or uses. Whoever calls has the index, so that nobody begins to hold
+    /// one meanwhile.
     fn unused<'a>(&self, images: impl Iterator<Item = &'a Digest>) -> Vec<Digest> {
         let mut unheld: Vec<Digest> =
             images.filter(|digest| !self.leases.holds(&Thing::Image((*digest).clone()))).cloned().collect();
@@ -220,7 +220,7 @@ impl Store {
     }
 }
 
-/// What some images need of the disk, by the hexadecimal part of digests.
+/// The files on disk that some images need, by the hexadecimal part of their digests.
 struct Needed<'a> {
     blobs: HashSet<&'a str>,
     layers: HashSet<&'a str>,

@@ -43,7 +43,7 @@ pub(crate) struct Record {
     pub(crate) indexes: BTreeSet<Digest>,
     /// Lowest first.
     pub(crate) layers: Vec<LayerRecord>,
-    /// What builds made it from, and how.
+    /// The keys of builds that made it: each stands for what it was made from, and how.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) build_keys: BTreeSet<Digest>,
     pub(crate) added_at: Timestamp,

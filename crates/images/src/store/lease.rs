@@ -1,4 +1,5 @@
-//! What somebody in this process is working with right now, and which therefore stays, recorded or not.
+//! Leases on content that somebody in this process is working with right now, and which therefore stays, recorded or
+//! not.
 
 use std::{
     collections::HashMap,

@@ -71,7 +71,7 @@ pub(crate) struct Store {
     hides_lower: Mutex<HashMap<Digest, bool>>,
 }
 
-/// What is known of an unpacked layer.
+/// The facts known about an unpacked layer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct LayerFacts {
     pub(crate) unpacked: Unpacked,

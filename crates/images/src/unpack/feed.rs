@@ -1,4 +1,5 @@
-//! The way of a layer's bytes: decompressed on one thread, hashed on a second, read as an archive and written on a third.
+//! The path of a layer's bytes: decompressed on one thread, hashed on another, read as an archive and written on a
+//! third.
 
 use std::{
     io::{self, BufRead, Read},
@@ -16,7 +17,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// How many of them wait between two threads at most.
 const BUFFERS: usize = 4;
 
-/// What is fed comes out at the source.
+/// Makes a pipe: whatever is fed comes out at the source.
 pub(super) fn pipe() -> (Feed, Source) {
     let (full_tx, full_rx) = sync_channel(BUFFERS);
     let (empty_tx, empty_rx) = sync_channel(2 * BUFFERS);

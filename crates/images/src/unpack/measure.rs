@@ -1,4 +1,4 @@
-//! What a layer would take on disk, without writing it.
+//! Measures the space that a layer would take on disk, without writing it.
 
 use std::{collections::HashSet, io::Read};
 
@@ -11,7 +11,8 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// No less than [`unpack_layer`](super::unpack_layer) would count for the layer `blob`. What it refuses is of no interest here.
+/// Returns no less than [`unpack_layer`](super::unpack_layer) would count for the layer `blob`. Members that it would
+/// refuse do not matter here.
 pub(crate) fn measured_layer(blob: impl Read + Send, options: &UnpackOptions) -> Result<u64> {
     let mut measure = Measure { options, directories: HashSet::new(), held: 0, bytes: 0 };
     read_archive(blob, options.max_layer_bytes, |member, _data| measure.add(member))?;

@@ -1,8 +1,9 @@
 //! One layer from its blob to a directory that can be the lower layer of an overlay.
 //!
-//! No network, no async, no global state: a reader and a directory come in, so that a helper process in a user namespace can
-//! call this with ids that its caller does not have. Whatever the archive says, nothing outside the directory is read or
-//! written: every path is walked by descriptor, component by component, and no symbolic link is ever followed.
+//! No network, no async, no global state: a reader and a directory come in, so that a helper process in a user
+//! namespace can call this with ids that its caller does not have. Whatever the archive says, nothing outside the
+//! directory is read or written: every path is walked by descriptor, component by component, and no symbolic link is
+//! ever followed.
 //!
 //! Three threads: one decompresses, one hashes, one reads the archive and writes files.
 
@@ -34,8 +35,8 @@ const MAX_WARNING_CHARS: usize = 200;
 /// The limit of [`UnpackOptions::max_disk_bytes`], as an error has it.
 pub(crate) const MAX_DISK_BYTES: &str = "max_disk_bytes";
 
-/// Extended attributes of a file are 64 KiB at most, a path 4 KiB. A part is at least a block in practice; these are a file
-/// of a gigabyte with every second one a hole.
+/// Extended attributes of a file are 64 KiB at most, a path 4 KiB. A part is at least a block in practice; these are a
+/// file of a gigabyte with every second one a hole.
 const READ_LIMITS: ReadLimits = ReadLimits { header_bytes: 1024 * 1024, parts: 128 * 1024 };
 
 /// The archive of a layer.
@@ -90,14 +91,14 @@ impl OpaqueMark {
     }
 }
 
-/// What came of a layer.
+/// The result of unpacking a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unpacked {
     /// Digest of the uncompressed archive.
     pub diff_id: Digest,
     /// Length of the uncompressed archive.
     pub tar_bytes: u64,
-    /// What the files take on disk, to a block.
+    /// The space that the files take on disk, to a block.
     pub disk_bytes: u64,
     pub n_entries: u64,
     /// The layer hides everything below it, which an overlay cannot be told by a mark on its root.
@@ -105,7 +106,7 @@ pub struct Unpacked {
     pub warnings: Warnings,
 }
 
-/// What could not be kept as the archive has it.
+/// Warnings about whatever could not be kept as the archive has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warnings {
     pub texts: Vec<String>,
@@ -146,7 +147,7 @@ pub(crate) fn read_archive(
     })
 }
 
-/// What both ends say. When the archive ends early, the one that decompresses knows why.
+/// Joins the results of both ends. When the archive ends early, the one that decompresses knows why.
 fn both<W>(written: Result<W>, fed: Result<()>) -> Result<W> {
     match (written, fed) {
         (Ok(written), fed) => fed.map(|()| written),

@@ -1,7 +1,7 @@
 //! Places in the unpacked tree, reached by descriptor.
 //!
-//! The directories on the way to the last entry stay open, so that entries in one directory cost no walk. A component that is
-//! missing is made; one that is anything but a directory is refused, links first of all.
+//! The directories on the way to the last entry stay open, so that entries in one directory cost no walk. A component
+//! that is missing is made; one that is anything but a directory is refused, links first of all.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 

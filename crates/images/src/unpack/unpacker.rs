@@ -1,4 +1,4 @@
-//! Who unpacks.
+//! The unpacking of layers, in this process or by a helper.
 
 use std::{
     fmt::Debug,

@@ -26,10 +26,10 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Other names of this kind are bookkeeping of file systems long gone.
 const BOOKKEEPING: &[u8] = b".wh..wh.";
 
-/// What files take on disk is counted in these.
+/// The unit in which files' space on disk is counted.
 pub(super) const DISK_BLOCK: u64 = 4096;
 
-/// What a file takes on disk, holes left out.
+/// Returns the bytes that a file takes on disk, in whole blocks and without its holes.
 pub(super) fn blocks(content: &Content) -> u64 {
     let blocks = content.parts.iter().map(|part| part.length.checked_next_multiple_of(DISK_BLOCK));
     blocks.fold(0, |sum: u64, bytes| sum.saturating_add(bytes.unwrap_or(u64::MAX)))
@@ -43,7 +43,8 @@ pub(super) struct Written {
     pub(super) warnings: Warnings,
 }
 
-/// What a directory gets when everything is in it: its own time changes with every entry, and its mode may lock us out.
+/// Attributes that a directory gets when everything is in it: its own time changes with every entry, and its mode may
+/// lock us out.
 #[derive(Debug)]
 struct Attributes {
     mode: u32,
@@ -166,7 +167,7 @@ impl<'a> Writer<'a> {
         let mut replaced_whiteout = false;
         if let Some((&name, parents)) = names.split_last() {
             let place = self.place(parents, &entry)?;
-            // A whiteout and a directory of one name in one layer: the directory is new, with nothing of the old one in it.
+            // A whiteout and a directory of one name in one layer: the directory is new and has nothing of the old one.
             replaced_whiteout = kind_at(place, name, &entry)? == Some(Occupant::Whiteout);
             if replaced_whiteout {
                 unlink(place, name, &entry)?;
@@ -471,7 +472,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What an earlier entry made at a name.
+/// The kind of file that an earlier entry made at a name.
 #[derive(Debug, PartialEq, Eq)]
 enum Occupant {
     Directory,
@@ -504,8 +505,8 @@ fn times(mtime: Timespec) -> Timestamps {
     Timestamps { last_access: mtime, last_modification: mtime }
 }
 
-/// What users of an image set themselves, and capabilities. The rest is the business of the host on which the image was made;
-/// marks of overlays would even be orders to ours.
+/// Whether an extended attribute is kept: those that users of an image set themselves, and capabilities. The rest is
+/// the business of the host on which the image was made; marks of overlays would even be orders to ours.
 pub(crate) fn is_kept(attribute: &[u8]) -> bool {
     attribute == b"security.capability"
         || (attribute.starts_with(b"user.") && !attribute.starts_with(b"user.overlay."))

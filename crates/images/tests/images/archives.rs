@@ -111,7 +111,7 @@ async fn what_we_write_is_read_by_skopeo_and_by_us() {
     }
 }
 
-/// What a saved archive calls its images: those with names, then how many have none.
+/// Returns the names of the images in a saved archive, then how many images have none.
 async fn names_in(images: &Images, asked: &[&str], format: Format) -> (Vec<String>, usize) {
     let archive = tempfile::NamedTempFile::new().unwrap();
     images.save_all(asked, archive.reopen().unwrap(), format).await.unwrap();
@@ -261,7 +261,7 @@ async fn nothing_makes_no_image() {
     assert_eq!(fs::read_dir(home.directory.path().join("layers")).unwrap().count(), 0);
 }
 
-/// What `docker save` would write of it, in which it has these names.
+/// Returns the archive that `docker save` would write of `image` under these names.
 fn docker_archive(image: &TestImage, names: &[&str]) -> Vec<u8> {
     let manifest = json!([{"Config": "c.json", "Layers": ["l.tar"], "RepoTags": names}]).to_string();
     archive_of(&[

@@ -1,4 +1,4 @@
-//! What images may take on disk, while they come in.
+//! The cap on images' disk space, while they come in.
 
 use std::{
     fs::{self, File},
@@ -118,7 +118,7 @@ async fn a_layer_that_needs_room_gets_that_of_unused_images_before_it_is_unpacke
     assert!((400_000..=CAP).contains(&most), "{most}");
 }
 
-/// What `docker save` writes of images of one layer.
+/// Returns the archive that `docker save` writes of images of one layer.
 fn docker_archive(images: &[(&TestImage, &[&str])]) -> Vec<u8> {
     let name = |bytes: &[u8]| Digest::of(bytes).hex().to_owned();
     let mut archive = Layer::default();

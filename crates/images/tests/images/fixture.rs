@@ -151,7 +151,7 @@ pub(crate) struct TestImage {
 }
 
 impl TestImage {
-    /// Of layers as (uncompressed tar, as stored).
+    /// Makes an image of layers, each as (uncompressed tar, as stored).
     pub(crate) fn new(layers: &[(Vec<u8>, Vec<u8>)]) -> Self {
         Self::with_config(
             layers,

@@ -1,4 +1,4 @@
-//! What stays and what goes.
+//! Collections: what stays and what goes.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use crate::{
     server::{Answer, Server},
 };
 
-/// Whoever the test says.
+/// Users of images, as the test says them.
 #[derive(Debug)]
 struct RecordingKeep(Mutex<Option<BTreeMap<Digest, Vec<String>>>>);
 

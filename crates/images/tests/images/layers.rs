@@ -1,4 +1,4 @@
-//! What an honest layer becomes.
+//! The results of unpacking honest layers.
 
 use std::{
     fs::{self, File},

@@ -1,12 +1,12 @@
-//! The end of a network for a sandbox that runs already: a helper process of its own enters the sandbox's user and network
-//! namespaces, makes there what a sandbox with a network is born with, hands the sockets back and ends.
+//! The end of a network for a sandbox that runs already: a helper process of its own enters the sandbox's user and
+//! network namespaces, makes there what a sandbox with a network is born with, hands the sockets back and ends.
 //!
-//! It is started by exec from the daemon, not cloned from the spawner: without root, the spawner of a restarted daemon is
-//! in another user namespace than the one that made the sandbox, and has no rights over it; the daemon's user has.
+//! It is started by exec from the daemon, not cloned from the spawner: without root, the spawner of a restarted daemon
+//! is in another user namespace than the one that made the sandbox, and has no rights over it; the daemon's user has.
 //!
-//! Which namespace it is comes from a socket that the sandbox's guest handed out, and the guest is hostile. So it must be
-//! the very namespace that was noted when the sandbox was made, before any program of it ran. Nothing inside can see,
-//! signal or trace the helper: it has no number in the sandbox's process namespace.
+//! Which namespace it is comes from a socket that the sandbox's guest handed out, and the guest is hostile. So it must
+//! be the very namespace that was noted when the sandbox was made, before any program of it ran. Nothing inside can
+//! see, signal or trace the helper: it has no number in the sandbox's process namespace.
 
 use std::{
     fs, io,
@@ -36,7 +36,7 @@ const ROLE: &str = "warren-network";
 /// As in the sandboxes that have a network from their beginning.
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// What the helper makes. Attached: any socket of the namespace.
+/// The order to the helper: which network to make. Attached: any socket of the namespace.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     /// The number of the network namespace, as `/proc/<pid>/ns/net` has it.
@@ -46,8 +46,8 @@ struct Order {
 }
 
 /// Makes the end of a network in the namespace of a socket, which must have this number. Blocks; returns the sockets in
-/// the order of a sandbox that is made with a network. May be called again for the same namespace once the earlier sockets are
-/// closed; until then it fails with `AddrInUse`.
+/// the order of a sandbox that is made with a network. May be called again for the same namespace once the earlier
+/// sockets are closed; until then it fails with `AddrInUse`.
 pub fn make_network_later(
     of: BorrowedFd<'_>,
     namespace: u64,

@@ -131,7 +131,7 @@ enum Meta {
     Protocol = 16,
 }
 
-/// What positions in a packet count from.
+/// The header that positions in a packet count from.
 #[derive(Debug, Clone, Copy)]
 enum Base {
     Network = 1,

@@ -134,7 +134,7 @@ fn first_packets(end: &NetworkEnd) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// What is sent is received right after, on the same link.
+/// The option that leaves out sent packets: each is received right after, on the same link.
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 
 /// Bytes of a packet that are kept: headers of first packets are shorter, and they carry no data.

@@ -36,7 +36,7 @@ fn is_apart(test: &str) -> bool {
     false
 }
 
-/// What programs in this network namespace see, and the first packets that the edge saw.
+/// Plays the programs in this network namespace; returns what they see, and the first packets that the edge saw.
 fn play(sockets: Vec<OwnedFd>, version: &str) -> (String, String) {
     let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| socket.as_fd()).collect();
     let mut edge = Command::new("python3");

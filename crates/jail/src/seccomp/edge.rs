@@ -86,8 +86,8 @@ const OLD: &[c_long] = &[SYS_poll, SYS_epoll_wait, SYS_dup2];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[c_long] = &[];
 
-/// `socket(family, type, protocol)`: IPv4 and IPv6 of any type but raw, which the kernel refuses anyway, and netlink for
-/// the host's addresses and routes.
+/// `socket(family, type, protocol)`: IPv4 and IPv6 of any type but raw, which the kernel refuses anyway, and netlink
+/// for the host's addresses and routes.
 pub(super) fn socket_check() -> BpfProgram {
     let netlink = one_of(argument(2), &[NETLINK_ROUTE as u32], allow(), errno(EPROTONOSUPPORT));
     let mut program = vec![

@@ -18,8 +18,8 @@ const OVERLAY_MAGIC: i64 = 0x794c_7630;
 /// Most descriptors examined in one measurement.
 const MAX_LOOKED_AT: usize = 1 << 20;
 
-/// Adds the unlinked files that this guest and its workload have open or mapped. Counts files on `device`, or those of an
-/// overlay. `lists`: where the kernel lists the workload's processes.
+/// Adds the unlinked files that this guest and its workload have open or mapped. Counts files on `device`, or those of
+/// an overlay. `lists`: where the kernel lists the workload's processes.
 pub(super) fn add(guest: i32, start_time: u64, lists: &[PathBuf], device: Option<u64>, tally: &mut Tally) {
     let found = read_process(Path::new(&format!("/proc/{guest}")));
     if found.is_none_or(|process| process.start_time != start_time) {
@@ -44,8 +44,8 @@ pub(super) fn add(guest: i32, start_time: u64, lists: &[PathBuf], device: Option
     }
 }
 
-/// The guest and the processes in these lists; `None` if there is none, or one cannot be read. No process leaves the groups
-/// that its sandbox has, and looking at all processes of the host takes as long as there are many sandboxes.
+/// The guest and the processes in these lists; `None` if there is none, or one cannot be read. No process leaves the
+/// groups that its sandbox has, and looking at all processes of the host takes as long as there are many sandboxes.
 fn listed(guest: i32, lists: &[PathBuf]) -> Option<Vec<i32>> {
     let mut found = vec![guest];
     for list in lists {

@@ -112,7 +112,7 @@ pub struct Overrun {
     pub asked: u64,
 }
 
-/// What the image `host` offers to a caller whose image cannot be had.
+/// An offer of the image `host` to a caller whose image cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostImage {
@@ -145,7 +145,7 @@ pub enum Setting {
     Packages,
 }
 
-/// What the caller can do next. Sandboxes are given by the name that the caller knows.
+/// The caller's next step. Sandboxes are given by the name that the caller knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", content = "with", rename_all = "snake_case")]
 pub enum Next {

@@ -29,8 +29,8 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x2002, high, low, ..] => Some(four(high, low)),
         [0x2001, 0, _, _, _, _, high, low] => Some(four(!high, !low)),
-        // An ISATAP address on a prefix of the internet may also be an ordinary one, so a public address inside it changes
-        // nothing.
+        // An ISATAP address on a prefix of the internet may also be an ordinary one, so a public address inside it
+        // changes nothing.
         [prefix, _, _, _, 0 | 0x200, 0x5efe, high, low] if prefix & 0xe000 == 0x2000 => {
             Some(four(high, low)).filter(|inside| !is_public_v4(*inside))
         }
@@ -50,8 +50,8 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
         IpAddr::V4(four) => is_public_v4(four),
         IpAddr::V6(six) => {
             let parts = six.segments();
-            // Everything else is local, multicast or reserved; so are, within it, documentation (2001:db8::/32, 3fff::/20),
-            // benchmarks and ORCHID.
+            // Everything else is local, multicast or reserved; so are, within it, documentation (2001:db8::/32,
+            // 3fff::/20), benchmarks and ORCHID.
             let is_global = parts[0] & 0xe000 == 0x2000;
             let is_documentation = matches!(parts, [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..]);
             let is_special = parts[0] == 0x2001 && parts[1] < 0x200;

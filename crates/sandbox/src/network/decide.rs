@@ -1,8 +1,8 @@
 //! The decision: pure, for one flow at a time.
 //!
-//! A flow is judged once by its address alone and once for each name that the sandbox resolved to the address. It passes
-//! whatever it says if all of these pass; only as certain names if only those pass. What the policies refuse may still
-//! pass by a grant ([`super::grant`]).
+//! A flow is judged once by its address alone and once for each name that the sandbox resolved to the address. It
+//! passes whatever it says if all of these pass; only as certain names if only those pass. What the policies refuse may
+//! still pass by a grant ([`super::grant`]).
 
 use std::net::IpAddr;
 
@@ -89,7 +89,7 @@ pub enum PolicyRef {
     Grant(usize),
 }
 
-/// What decided; [`NetworkPlan::describe`] puts it into words.
+/// The rule or preset that decided; [`NetworkPlan::describe`] puts it into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RuleRef {
     pub policy: PolicyRef,
@@ -197,7 +197,7 @@ fn first_refusal(mut verdicts: impl Iterator<Item = Result<RuleRef, RuleRef>>) -
     Ok(own)
 }
 
-/// What decided within one policy.
+/// The rule or preset that decided within one policy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Decider {
     pub(super) rule: Option<usize>,

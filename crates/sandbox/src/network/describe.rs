@@ -12,7 +12,7 @@ use super::{
 };
 
 impl NetworkPlan {
-    /// What decided, in words: ``denied: the preset `packages` reaches package indexes only``.
+    /// Says in words what decided: ``denied: the preset `packages` reaches package indexes only``.
     pub fn describe(&self, by: &RuleRef) -> String {
         let policy = match by.policy {
             PolicyRef::Own => Some(&self.own),
@@ -107,7 +107,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// What a preset reaches, after its name.
+/// Says what a preset reaches, to follow its name.
 fn reach(preset: Preset) -> &'static str {
     match preset {
         Preset::None => "reaches nothing",

@@ -1,4 +1,4 @@
-//! What happened on a sandbox's network.
+//! Events on a sandbox's network.
 
 use std::net::IpAddr;
 
@@ -38,7 +38,7 @@ pub struct NetworkEvent {
 }
 
 impl NetworkEvent {
-    /// What was wanted, as a rule would have it; `None` where that is not known. Names are those of DNS, so that
+    /// The target that was wanted, written as a rule; `None` where it is not known. Names are those of DNS, so that
     /// nothing in them can be a sentence.
     pub fn target(&self) -> Option<String> {
         let host = match (&self.name, self.address) {
@@ -56,7 +56,7 @@ impl NetworkEvent {
     }
 }
 
-/// What a network tells by itself.
+/// A report that a network sends unasked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NetworkReport {
     Event(NetworkEvent),

@@ -1,8 +1,8 @@
 //! Grants: what a person allowed beside a sandbox's policy.
 //!
-//! A grant is a small policy of its own, under the ceilings of whoever granted it. It opens what the sandbox's preset and
-//! ceilings leave closed, and nothing that a rule of the sandbox's own policy denies. All other traffic stays under the
-//! sandbox's own ceilings.
+//! A grant is a small policy of its own, under the ceilings of whoever granted it. It opens what the sandbox's preset
+//! and ceilings leave closed, and nothing that a rule of the sandbox's own policy denies. All other traffic stays under
+//! the sandbox's own ceilings.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct NetworkGrant {
     pub id: NetworkRequestId,
     /// The rules that were asked for, and nothing without a rule.
     pub policy: Policy,
-    /// Those of whoever granted it.
+    /// The ceilings of whoever granted it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ceilings: Vec<Policy>,
 }
@@ -36,7 +36,7 @@ impl NetworkGrant {
 }
 
 impl NetworkPlan {
-    /// What the policies refused, judged by the grants. Returns the refusal if no grant opens it, or if a rule of the
+    /// Judges by the grants what the policies refused. Returns the refusal if no grant opens it, or if a rule of the
     /// sandbox's own policy denies it.
     pub(super) fn or_granted(
         &self,

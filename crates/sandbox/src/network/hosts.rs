@@ -1,4 +1,4 @@
-//! What went over a sandbox's network, by host.
+//! The traffic on a sandbox's network, by host.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What a sandbox reaches on the network: asked for as a [`NetworkSpec`], decided as a [`NetworkPlan`], and judged one
+//! The reach of a sandbox on the network: asked for as a [`NetworkSpec`], decided as a [`NetworkPlan`], and judged one
 //! flow at a time by [`NetworkPlan::decide`]. Everything here is pure.
 
 mod address;

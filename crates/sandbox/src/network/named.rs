@@ -1,4 +1,4 @@
-//! The form of named ports, for kernels that cannot bring every port of a sandbox to its edge: which ports a plan names.
+//! The ports that a plan names, for the form of named ports: some kernels cannot bring every port to the edge.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -20,7 +20,7 @@ pub struct ReachedPorts {
     pub udp: BTreeSet<u16>,
 }
 
-/// What this form cannot hold.
+/// The part of a plan that this form cannot hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotByName {
     #[error("its rules name more than {MAX_NAMED_PORTS} ports")]

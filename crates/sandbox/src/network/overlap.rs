@@ -1,4 +1,4 @@
-//! What rules have in common, as far as it is known without a host: used to refuse rules that can never match.
+//! The overlap of rules, as far as it is known without a host: used to refuse rules that can never match.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,14 +11,14 @@ use super::{
     surroundings::{Group, META_ADDRESSES},
 };
 
-/// What of a ceiling leaves nothing of a rule.
+/// The part of a ceiling that leaves nothing of a rule.
 #[derive(Debug)]
 pub(super) enum Forbids<'a> {
     Rule(&'a Rule),
     Preset(Preset),
 }
 
-/// What of the ceiling denies all that the rule allows, if something does.
+/// Finds the part of the ceiling that denies all that the rule allows, if there is one.
 pub(super) fn forbids<'a>(ceiling: &'a Policy, rule: &Rule) -> Option<Forbids<'a>> {
     for above in &ceiling.rules {
         match above.action {

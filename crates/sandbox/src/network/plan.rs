@@ -22,8 +22,8 @@ pub const MAX_CEILINGS: usize = 4;
 pub const MAX_NAMESERVERS: usize = 4;
 /// Most connections, and most UDP flows, that one sandbox may be allowed at the same time.
 pub const MAX_CONNECTIONS: u32 = 65_536;
-/// Milliseconds that a server of names may take: time for an answer from near, and not so long that programs give up before
-/// the next server is asked.
+/// Milliseconds that a server of names may take: time for an answer from near, and not so long that programs give up
+/// before the next server is asked.
 const QUERY_TIMEOUTS_MS: RangeInclusive<u64> = 50..=10_000;
 const MAX_CONNECTS_PER_SECOND: u32 = 100_000;
 const MAX_DNS_PER_SECOND: u32 = 10_000;

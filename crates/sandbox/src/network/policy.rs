@@ -51,7 +51,7 @@ pub struct Policy {
 }
 only_object!(Policy);
 
-/// What was decided: the sandbox's own policy, and those above it. Traffic passes that all of them allow.
+/// The network as decided: the sandbox's own policy, and those above it. Traffic passes if all of them allow it.
 ///
 /// Records of earlier versions have none and get the default, which is what they had: package indexes only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +62,7 @@ pub struct NetworkPlan {
     /// The operator's, and the key's: no caller can lift them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ceilings: Vec<Policy>,
-    /// What people allowed beside the policy, for a time. The engine takes each out when its time is over.
+    /// Access that people allowed beside the policy, for a time. The engine takes each grant out when its time is over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<NetworkGrant>,
     #[serde(default)]

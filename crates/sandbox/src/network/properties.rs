@@ -1,4 +1,4 @@
-//! What holds for every policy and every flow.
+//! Properties that hold for every policy and every flow.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -87,7 +87,7 @@ impl fmt::Display for RuleAction {
     }
 }
 
-/// What a rule is about.
+/// The subject of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
     Name(DnsName),

@@ -13,7 +13,7 @@ pub const OWN_ADDRESS_V4: Ipv4Addr = Ipv4Addr::new(10, 83, 66, 1);
 pub const OWN_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0x6172, 0x7265, 0x6e00, 0, 0, 0, 1);
 /// The resolver of every sandbox. DNS questions to any address end at the edge; this one is nobody else's.
 pub const NAMESERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 66, 53);
-/// What packets from `raw4` and `raw6` are marked with, which is set on those sockets already. A first packet of a TCP
+/// The mark of packets from `raw4` and `raw6`, which is set on those sockets already. The first packet of a TCP
 /// connection passes only with it.
 pub const RELEASE_MARK: u32 = 0x7761_7272;
 
@@ -26,12 +26,12 @@ pub const RELEASE_MARK: u32 = 0x7761_7272;
 /// On the wire they are in the order of the fields.
 #[derive(Debug)]
 pub struct NetworkSockets {
-    /// Each listens for TCP connections to any address: one for IPv4 and one for IPv6 that take every port; or, in the form
-    /// of named ports, one for each port. The local address of an accepted connection is its destination. Own address as
-    /// destination: not ours to serve, close it.
+    /// Each listens for TCP connections to any address: one for IPv4 and one for IPv6 that take every port; or, in the
+    /// form of named ports, one for each port. The local address of an accepted connection is its destination. Own
+    /// address as destination: not ours to serve, close it.
     pub tcp: Vec<OwnedFd>,
-    /// Each receives datagrams for any address, with their destination (`IP_ORIGDSTADDR`, `IPV6_ORIGDSTADDR`). Answers go
-    /// through `raw4` and `raw6`: these sockets have other addresses.
+    /// Each receives datagrams for any address, with their destination (`IP_ORIGDSTADDR`, `IPV6_ORIGDSTADDR`). Answers
+    /// go through `raw4` and `raw6`: these sockets have other addresses.
     pub udp: Vec<OwnedFd>,
     /// Sends whole packets, headers included: first packets of TCP connections that may begin, resets, datagrams, and
     /// ICMP errors. Nothing can be received from it.
@@ -49,7 +49,7 @@ pub struct NetworkSockets {
 /// Most sockets of one network: those of the form of named ports.
 pub const MAX_NETWORK_SOCKETS: usize = MAX_NAMED_PORTS + 3;
 
-/// What a socket is, as the kernel says.
+/// The kind of a socket, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketKind {
     /// A listener.

@@ -119,8 +119,8 @@ pub struct Surroundings {
     pub host: Vec<IpAddr>,
     /// Ranges that the host reaches without a gateway. A range of everything is ignored: point-to-point links have one.
     pub on_link: Vec<IpNet>,
-    /// Listeners of the daemon and of the edge: never reachable. An unspecified address closes the port on every address
-    /// of the host.
+    /// Listeners of the daemon and of the edge: never reachable. An unspecified address closes the port on every
+    /// address of the host.
     pub closed: Vec<SocketAddr>,
     /// Ports of the host that lead into sandboxes.
     pub published: BTreeMap<u16, PublishedPort>,
@@ -137,8 +137,8 @@ pub struct PublishedPort {
 }
 
 impl Surroundings {
-    /// The group of an address, in whatever form it is written. `None` is a reserved address, which only `any` and rules
-    /// for ranges match.
+    /// The group of an address, in whatever form it is written. `None` is a reserved address, which only `any` and
+    /// rules for ranges match.
     pub fn group(&self, address: IpAddr) -> Option<Group> {
         let address = canonical(address);
         if address::is_loopback(address) {

@@ -37,7 +37,7 @@ pub struct SecretPlan {
     pub name: SecretName,
     /// The variable inside.
     pub env: SecretName,
-    /// What it holds.
+    /// The content of the variable.
     pub placeholder: String,
     /// The caller gave its value with the request: it belongs to this sandbox alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "own")]

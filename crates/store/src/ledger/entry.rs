@@ -61,7 +61,7 @@ pub struct Entry {
     pub data: Bytes,
 }
 
-/// What a reader gets.
+/// An item that a reader gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     Entry(Entry),

@@ -53,7 +53,7 @@ impl Default for LedgerLimits {
     }
 }
 
-/// What a trim took away: all entries of `exec` up to and including `through`.
+/// The entries that a trim took away: all of `exec` up to and including `through`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trimmed {
     pub exec: ExecId,

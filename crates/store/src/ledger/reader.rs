@@ -34,7 +34,7 @@ enum Turn {
     Tell(Item),
 }
 
-/// What the accounting says about the place where the reader stands.
+/// The accounting's facts about the place where the reader stands.
 struct Surroundings {
     /// First number of the segment after this one. When there is one, this one does not grow any more.
     next: Option<u64>,

@@ -98,7 +98,7 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
     Ok(filled)
 }
 
-/// What a [`Scanner`] found.
+/// The next thing that a [`Scanner`] found.
 #[derive(Debug)]
 pub(super) enum Step {
     Entry(Entry),

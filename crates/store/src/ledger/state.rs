@@ -1,4 +1,4 @@
-//! What the clones of one ledger share: which segments there are, how large they are, and what goes first.
+//! State that the clones of one ledger share: which segments there are, how large they are, and what goes first.
 
 use std::{
     borrow::Cow,
@@ -23,8 +23,8 @@ use super::{
 const MAX_OPEN_SCAN_BYTES: u64 = 64 * 1024;
 /// However many execs run, a segment may grow to this before the next one.
 const MIN_SEGMENT_BYTES: u64 = 64 * 1024;
-/// Finished execs that are kept in memory: those that are asked about most, just after their end. Of the others only the
-/// sum of their bytes is kept, so a sandbox that ran thousands costs no more memory than one that ran a few.
+/// Finished execs that are kept in memory: those that are asked about most, just after their end. Of the others only
+/// the sum of their bytes is kept, so a sandbox that ran thousands costs no more memory than one that ran a few.
 const MAX_FINISHED_IN_MEMORY: usize = 4;
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub(super) struct Segment {
 }
 
 impl Exec {
-    /// What is there once the first writer was opened.
+    /// The exec's segments once the first writer was opened.
     pub(super) fn with_first_segment() -> Self {
         let segment = Segment { first: 1, bytes: SEGMENT_HEAD_BYTES, at_ms: i64::MAX };
         Self { segments: [segment].into(), ..Self::default() }

@@ -24,7 +24,7 @@ use crate::{
 /// Numbers of layers, topmost first.
 pub(super) type Stack = Vec<usize>;
 
-/// What a name means when layers are merged.
+/// The meaning of a name when layers are merged.
 #[derive(Debug)]
 pub(super) enum Node {
     Leaf {
@@ -127,7 +127,7 @@ impl<'a> Layers<'a> {
         Ok(open.as_ref().map(OwnedFd::as_fd))
     }
 
-    /// What `name` in the directory at `path` means if the layers of `stack` are merged.
+    /// Finds what `name` in the directory at `path` means if the layers of `stack` are merged.
     pub(super) fn find(&mut self, path: &[Vec<u8>], stack: &[usize], name: &CStr) -> Result<Option<Node>> {
         let mut found: Option<(Stack, Stat)> = None;
         for &layer in stack {

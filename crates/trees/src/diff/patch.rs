@@ -18,7 +18,7 @@ const EMPTY_FILE: &str = "e69de29";
 /// The patch of one file.
 pub(super) struct Patch<'a> {
     path: &'a [u8],
-    /// Of the current file, or the last one.
+    /// Whether the current file, or the last one, is executable.
     is_executable: bool,
 }
 

@@ -138,8 +138,8 @@ impl KernelFiles {
         self.read_only.iter().map(ToString::to_string).collect()
     }
 
-    /// The settings for a network namespace of its own, by their `sysctl` names. `tcp_socket`: the most that one end of a
-    /// TCP connection may hold.
+    /// The settings for a network namespace of its own, by their `sysctl` names. `tcp_socket`: the most that one end of
+    /// a TCP connection may hold.
     pub(crate) fn network_settings(&self, tcp_socket: u64) -> HashMap<String, String> {
         let named = self.set.iter().filter_map(|(at, value)| {
             let name = at.to_string().strip_prefix("/proc/sys/")?.replace('/', ".");

@@ -64,8 +64,8 @@ pub(super) fn make_directories(root: &Path) -> io::Result<()> {
     DIRECTORIES.iter().try_for_each(|path| fs::create_dir_all(root.join(path)))
 }
 
-/// The directory of a package's documents belongs to the host, and without root nothing can be put there: a package that
-/// the host has could not be upgraded.
+/// The directory of a package's documents belongs to the host, and without root nothing can be put there: a package
+/// that the host has could not be upgraded.
 pub(super) fn leave_out_documents(root: &Path) -> io::Result<()> {
     let directory = root.join("etc/dpkg/dpkg.cfg.d");
     fs::create_dir_all(&directory)?;

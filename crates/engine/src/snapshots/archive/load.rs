@@ -35,12 +35,12 @@ use crate::{
     },
 };
 
-/// Largest window of a compressed archive, as a power of two: more than our own have, and all that it can take of memory.
+/// Largest window of a compressed archive, as a power of two: above our own archives', and a bound on its memory.
 const MAX_WINDOW_LOG: u32 = 25;
 
 impl Engine {
-    /// Takes in the snapshots of an archive, and its image where it has one that is not here. Returns the snapshot that was
-    /// saved; what is here already is left as it is. Nothing is taken in from an archive that was changed.
+    /// Takes in the snapshots of an archive, and its image where it has one that is not here. Returns the snapshot that
+    /// was saved; what is here already is left as it is. Nothing is taken in from an archive that was changed.
     pub async fn load_snapshot(
         &self,
         who: &Principal,
@@ -89,7 +89,7 @@ struct Loader {
     who: Principal,
     namespace: Namespace,
     name: Option<SnapshotName>,
-    /// Of the topmost, once it was read.
+    /// The name of the topmost snapshot, once it was read.
     saved_as: Arc<OnceLock<SnapshotName>>,
     runtime: Handle,
     _turn: Arc<ArchiveTurn>,
@@ -348,7 +348,7 @@ impl Loader {
         let task = self.runtime.spawn(async move { core.load_image_from(&who, &digest, reader).await });
         while let Some(part) = members.part(IMAGE_PREFIX)? {
             if !parts.push(part) {
-                // It was refused; why, it tells.
+                // The image was refused; the task's error says why.
                 self.runtime.block_on(task).map_err(|_panicked| error::closing())??;
                 return Err(changed());
             }

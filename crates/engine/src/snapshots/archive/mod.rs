@@ -1,8 +1,9 @@
 //! Snapshots as one file: `tar` or `tar.zst`, sealed.
 //!
-//! Members, in this order: `index.json`; for each snapshot, the lowest first, `snapshots/<digest>/manifest.json` and its
-//! tree as a tar in parts, `snapshots/<digest>/tree/<number>`; the image as an OCI archive in parts, `image/<number>`. In
-//! parts, because nobody knows how long a stream is before it ends, and no member of a tar begins without its length.
+//! Members, in this order: `index.json`; for each snapshot, the lowest first, `snapshots/<digest>/manifest.json` and
+//! its tree as a tar in parts, `snapshots/<digest>/tree/<number>`; the image as an OCI archive in parts,
+//! `image/<number>`. In parts, because nobody knows how long a stream is before it ends, and no member of a tar begins
+//! without its length.
 
 mod load;
 mod part;
@@ -23,7 +24,7 @@ const MAX_INDEX_BYTES: usize = 64 * 1024;
 const INDEX_NAME: &str = "index.json";
 const IMAGE_PREFIX: &str = "image/";
 
-/// What goes into an archive.
+/// The parts that go into an archive, and whether it is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaveOptions {
     /// All snapshots beneath it: without them it loads only where they are.

@@ -6,8 +6,8 @@ use std::{
     sync::mpsc::{Receiver, SyncSender, sync_channel},
 };
 
-/// The last parts of an image, held back until the whole archive is known to be what was saved: so that nothing of it is
-/// recorded before. Two, as the last one may hold less than the end of a tar.
+/// The last parts of an image, held back until the whole archive is known to be what was saved: so that nothing of it
+/// is recorded before. Two, as the last one may hold less than the end of a tar.
 const HELD_PARTS: usize = 2;
 
 type Part = io::Result<Vec<u8>>;

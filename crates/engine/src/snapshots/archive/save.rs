@@ -31,8 +31,8 @@ use crate::{
 const ZSTD_LEVEL: i32 = 3;
 
 impl Engine {
-    /// Writes a snapshot as an archive that [`Engine::load_snapshot`] takes, here or elsewhere. Returns what is worth knowing
-    /// of it, as sentences.
+    /// Writes a snapshot as an archive that [`Engine::load_snapshot`] takes, here or elsewhere. Returns what is worth
+    /// knowing of it, as sentences.
     pub async fn save_snapshot(
         &self,
         who: &Principal,

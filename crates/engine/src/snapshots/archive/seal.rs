@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 pub(super) const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// First bytes of a frame to be skipped (the last of sixteen kinds), then the length of the rest: 32 bytes.
 const SKIPPED: [u8; 8] = [0x5f, 0x2a, 0x4d, 0x18, 32, 0, 0, 0];
-/// What is read at once.
+/// Bytes read at a time.
 const READ_BYTES: usize = 64 * 1024;
 const SEAL_NAME: &str = "sha256";
 
