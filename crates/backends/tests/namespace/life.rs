@@ -86,6 +86,7 @@ struct Traces {
 impl Traces {
     fn now(world: &World, ids: &[SandboxId]) -> Self {
         let home = world.directories.home.display().to_string();
+        let run = world.directories.run.display().to_string();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let names = |directory: &Path| {
             let read = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -104,7 +105,7 @@ impl Traces {
             .into_iter()
             .filter_map(|path| fs::read_to_string(Path::new(&path).join("loop/backing_file")).ok())
             .filter(|file| file.contains(&home));
-        let is_ours = |line: &&str| line.contains(&home) || line.contains(" - overlay ");
+        let is_ours = |line: &&str| line.contains(&home) || line.contains(&run);
         Self {
             mounts: mounts.lines().filter(is_ours).map(str::to_owned).collect(),
             cgroups,

@@ -1,4 +1,5 @@
-//! The arguments of a test program without the standard harness, as cargo and nextest give them.
+//! The arguments of a test program without the standard harness, as cargo and nextest give them. `--exact` names a group,
+//! or a group and a story: `here::many_at_once`.
 
 /// The arguments of the program.
 pub(crate) struct Arguments {
@@ -21,7 +22,11 @@ impl Arguments {
             }
             return None;
         }
-        let group = (has("--exact") && !words.is_empty()).then(|| words.remove(0));
+        let mut group = (has("--exact") && !words.is_empty()).then(|| words.remove(0));
+        if let Some((name, story)) = group.as_deref().and_then(|name| name.split_once("::")) {
+            words.push(story.to_owned());
+            group = Some(name.to_owned());
+        }
         Some(Self { group, words })
     }
 
