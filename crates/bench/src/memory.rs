@@ -12,8 +12,8 @@ use crate::{
     report::Report,
 };
 
-/// A daemon releases unused memory every ten seconds.
-const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(12);
+/// A daemon looks every ten seconds whether it was idle meanwhile, and then lets go of what it does not need.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(25);
 /// Sandboxes that are made or removed at the same time.
 const AT_ONCE: usize = 16;
 

@@ -33,8 +33,8 @@ const SURFACES: [&str; 5] =
     ["microsandbox", "microsandbox-mcp", "microsandbox-mcp-0.6", "mcp-sandbox", "opensandbox"];
 /// One of this many calls is a command; the others read a file or the list.
 const CALLS_PER_COMMAND: usize = 10;
-/// A daemon releases unused memory every ten seconds.
-const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(12);
+/// A daemon looks every ten seconds whether it was idle meanwhile, and then lets go of what it does not need.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(25);
 /// Sandboxes that a crowd shares.
 const CROWD_SANDBOXES: usize = 10;
 

@@ -158,7 +158,7 @@ mod tests {
             ("sandbox_exec", ["/properties/timeout", "/properties/timeoutMs"]),
         ] {
             let tool = surface.listed().find(|listed| listed.name == tool).unwrap();
-            let schema = serde_json::Value::Object((*tool.input.full).clone());
+            let schema = serde_json::Value::Object(tool.input.full());
             assert!(names.iter().all(|name| schema.pointer(name).is_some()), "{}: {schema}", tool.name);
         }
     }

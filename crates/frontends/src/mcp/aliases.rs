@@ -246,7 +246,7 @@ mod tests {
     use crate::mcp::testing::native;
 
     fn resolved(tool: &str, given: Value) -> Value {
-        let schema = &native().find(tool).unwrap().input.checked;
+        let schema = native().find(tool).unwrap().input.checked();
         let mut arguments = given.as_object().cloned().unwrap();
         let conflicts = resolve(tool, schema, &mut arguments);
         assert_eq!(conflicts, [], "{given}");
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn two_names_of_one_thing_must_agree() {
         check("sandbox_exec", json!({ "name": "a", "sandbox_id": "a" }), json!({ "name": "a" }));
-        let schema = &native().find("sandbox_exec").unwrap().input.checked;
+        let schema = native().find("sandbox_exec").unwrap().input.checked();
         for (given, names) in [
             (json!({ "name": "a", "sandbox_id": "b" }), ["sandbox_id", "name"]),
             (json!({ "id": "a", "sandbox_id": "b" }), ["sandbox_id", "name"]),

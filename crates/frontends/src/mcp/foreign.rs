@@ -156,7 +156,7 @@ pub(super) fn translate(surface: &Surface, name: &str, arguments: Option<JsonObj
         arguments.insert("command".to_owned(), json!(program));
         arguments.insert("args".to_owned(), json!(rest));
     }
-    let schema = &tool.input.full;
+    let schema = &tool.input.full();
     aliases::resolve(tool.name, schema, &mut given);
     let properties = schema.get("properties").and_then(Value::as_object)?;
     given.retain(|name, value| properties.contains_key(name) && !value.is_null());
@@ -278,7 +278,7 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for (names, tool, added) in FOREIGN {
             let tool = native().find(tool).unwrap_or_else(|| panic!("{tool}"));
-            let takes = |name: &str| tool.input.full["properties"].get(name).is_some();
+            let takes = |name: &str| tool.input.full()["properties"].get(name).is_some();
             assert!(added.iter().all(|(name, _)| takes(name)), "{}", tool.name);
             for name in names.split_whitespace() {
                 assert_eq!(plain(name), name);

@@ -13,8 +13,8 @@ use super::{
     envelope::{Answer, Envelope, Failure, Part, ToolResult},
     foreign, instructions,
     prompts::{self, Prompt},
-    schema::JsonObject,
-    tool::{Schemas, Tool},
+    schema::{self, JsonObject},
+    tool::Tool,
     tools,
 };
 
@@ -50,7 +50,7 @@ pub(crate) struct Surface {
     pub(crate) manner: Manner,
     pub(crate) habits: Habits,
     form: Box<dyn Form>,
-    tools: Vec<Served>,
+    tools: Vec<Tool>,
     /// The tools from this one on can be called, and are in no list.
     n_listed: usize,
     by_name: HashMap<&'static str, usize>,
@@ -86,16 +86,8 @@ impl Default for Habits {
     }
 }
 
-/// A tool as this surface lists it.
-#[derive(Debug)]
-struct Served {
-    tool: Tool,
-    output: Option<Schemas>,
-}
-
 impl Surface {
-    /// Warren's own: every tool, each answer in the envelope. It takes some milliseconds to make, so whoever serves it
-    /// makes one and keeps it.
+    /// Warren's own: every tool, each answer in the envelope.
     pub(crate) fn native() -> Self {
         let manner = Manner {
             server: "warren",
@@ -139,7 +131,7 @@ impl Surface {
     fn add(&mut self, tools: Vec<Tool>) {
         for tool in tools {
             self.by_name.insert(tool.name, self.tools.len());
-            self.tools.push(Served { output: self.form.schema(&tool.data).map(Schemas::of_answers), tool });
+            self.tools.push(tool);
         }
     }
 
@@ -148,16 +140,22 @@ impl Surface {
     }
 
     pub(crate) fn tools(&self) -> impl Iterator<Item = &Tool> {
-        self.tools.iter().map(|served| &served.tool)
+        self.tools.iter()
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Tool> {
-        self.by_name.get(name).map(|index| &self.tools[*index].tool)
+        self.by_name.get(name).map(|index| &self.tools[*index])
     }
 
-    /// The schema of what a tool answers here.
-    pub(crate) fn output_of(&self, name: &str) -> Option<&Schemas> {
-        self.by_name.get(name).and_then(|index| self.tools[*index].output.as_ref())
+    /// Returns the schema of what a tool answers here. Its short form says only that there is an object with these
+    /// members: whoever shows a list to a model does so for the input, and an answer explains itself.
+    pub(crate) fn output_of(&self, tool: &Tool, sets: &Toolsets) -> Option<JsonObject> {
+        let mut marked = self.form.schema(&(tool.data)())?;
+        if sets.is_all() {
+            return Some(schema::full(&marked));
+        }
+        marked.retain(|key, _| key == "type" || key == "required");
+        Some(marked)
     }
 
     pub(crate) fn shown<'a>(&'a self, sets: &'a Toolsets) -> impl Iterator<Item = &'a Tool> {
@@ -291,7 +289,10 @@ mod tests {
         };
         let loud = call(&plain, "shout", json!({ "text": "hello" })).await;
         assert_eq!((loud.text.as_deref(), loud.data, loud.error_code), (Some("HELLO"), None, None));
-        assert!(plain.output_of("shout").is_none() && native().output_of("sandbox_list").is_some());
+        let has_schema = |surface: &Surface, name| {
+            surface.output_of(surface.find(name).unwrap(), &Toolsets::all()).is_some()
+        };
+        assert!(!has_schema(&plain, "shout") && has_schema(native(), "sandbox_list"));
         let refused = call(&plain, "sandbox_list", json!({})).await;
         assert_eq!(refused.text.as_deref(), Some("Error: no tool \"sandbox_list\""));
         assert_eq!(refused.error_code.as_deref(), Some("not_found"));

@@ -15,7 +15,7 @@ use test_backend::TestBackend;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Mcp, Settings, arguments,
+    Mcp, Settings, Toolsets, arguments,
     call::{Call, Person, Progress, Session},
     envelope::Envelope,
     surface::Surface,
@@ -207,11 +207,11 @@ pub(crate) async fn ask(call: Call, tool: &str, arguments: Value) -> Value {
     let reply = surface.call(tool, call, arguments.as_object().cloned()).await;
     let envelope = reply.data.unwrap();
     assert_eq!(reply.error_code.is_some(), envelope["ok"] == false, "{tool}: {envelope:#}");
-    if let Some(output) = surface.output_of(tool) {
-        for schema in [&output.full, &output.brief] {
-            let problems = arguments::problems(schema, &envelope);
-            assert!(problems.is_empty(), "{tool}: {problems:?} in {envelope:#}");
-        }
+    let listed = surface.find(tool);
+    for sets in [Toolsets::all(), Toolsets::default()] {
+        let Some(schema) = listed.and_then(|listed| surface.output_of(listed, &sets)) else { continue };
+        let problems = arguments::problems(&schema, &envelope);
+        assert!(problems.is_empty(), "{tool}: {problems:?} in {envelope:#}");
     }
     envelope
 }

@@ -1,6 +1,9 @@
 //! A tool: what a client reads of it, and the function behind it.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use schemars::JsonSchema;
@@ -28,36 +31,52 @@ pub(crate) struct Tool {
     /// Shown whatever was chosen.
     is_always: bool,
     pub(crate) hints: Hints,
-    pub(crate) input: Schemas,
-    /// The schema of the data that it answers.
-    pub(super) data: Value,
+    pub(crate) input: Input,
+    /// Returns the schema of the data that it answers.
+    pub(super) data: fn() -> Value,
     pub(super) run: Run,
 }
 
-/// A schema to hold arguments against, as it is listed in full, and as it is listed where space counts.
+/// The schema of a tool's arguments, in three forms. A daemon keeps none but what arguments of tools that were called
+/// are held against: all of them, as values, would take several MiB.
 #[derive(Debug)]
-pub(crate) struct Schemas {
-    pub(crate) checked: Arc<JsonObject>,
-    pub(crate) full: Arc<JsonObject>,
-    pub(crate) brief: Arc<JsonObject>,
+pub(crate) struct Input {
+    /// With marks.
+    marked: fn() -> JsonObject,
+    lists_older_names: bool,
+    checked: Arc<OnceLock<Arc<JsonObject>>>,
 }
 
-impl Schemas {
-    pub(super) fn new(marked: JsonObject) -> Self {
-        let (full, brief) = (schema::full(&marked), schema::brief(&marked));
-        Self { checked: Arc::new(schema::checked(marked)), full: Arc::new(full), brief: Arc::new(brief) }
+impl Input {
+    fn of<A: JsonSchema>() -> Self {
+        Self { marked: schema::input::<A>, lists_older_names: false, checked: Arc::default() }
     }
 
-    /// Returns the schemas of answers: the short form says only that there is an object with these members. Whoever
-    /// shows a list to a model does so for the input; an answer explains itself.
-    pub(super) fn of_answers(marked: JsonObject) -> Self {
-        let mut brief = marked.clone();
-        brief.retain(|key, _| key == "type" || key == "required");
-        Self { brief: Arc::new(brief), ..Self::new(marked) }
+    /// The schema that arguments are held against.
+    pub(crate) fn checked(&self) -> &Arc<JsonObject> {
+        self.checked.get_or_init(|| Arc::new(schema::checked((self.marked)())))
     }
 
-    pub(crate) fn listed(&self, sets: &Toolsets) -> Arc<JsonObject> {
-        Arc::clone(if sets.is_all() { &self.full } else { &self.brief })
+    /// Returns it as it is listed in full.
+    pub(crate) fn full(&self) -> JsonObject {
+        let full = schema::full(&(self.marked)());
+        if !self.lists_older_names {
+            return full;
+        }
+        let mut all = JsonObject::clone(self.checked());
+        if let Some(required) = full.get("required") {
+            all.insert("required".to_owned(), required.clone());
+        }
+        all
+    }
+
+    /// Returns it as it is listed where space counts.
+    pub(crate) fn brief(&self) -> JsonObject {
+        schema::brief(&(self.marked)())
+    }
+
+    pub(crate) fn listed(&self, sets: &Toolsets) -> JsonObject {
+        if sets.is_all() { self.full() } else { self.brief() }
     }
 }
 
@@ -95,10 +114,11 @@ impl Tool {
         D: Serialize + JsonSchema + 'static,
         F: Future<Output = ToolResult<D>> + Send + 'static,
     {
-        let input = Schemas::new(schema::input::<A>());
+        let input = Input::of::<A>();
         let checked = Arc::clone(&input.checked);
         let run: Run = Box::new(move |call, given| {
-            match arguments::parse::<A>(name, &checked, given, call.surface.names()) {
+            let checked = checked.get_or_init(|| Arc::new(schema::checked(schema::input::<A>())));
+            match arguments::parse::<A>(name, checked, given, call.surface.names()) {
                 Ok(arguments) => run(call, arguments).map(|result| result.and_then(Answer::written)).boxed(),
                 Err(failure) => std::future::ready(Err(failure)).boxed(),
             }
@@ -112,7 +132,7 @@ impl Tool {
             is_always: false,
             hints,
             input,
-            data: schema::of::<D>(),
+            data: schema::of::<D>,
             run,
         }
     }
@@ -127,11 +147,7 @@ impl Tool {
     /// Lists older names of parameters too, for clients that know those.
     #[must_use]
     pub(crate) fn with_older_names(mut self) -> Self {
-        let mut all = (*self.input.checked).clone();
-        if let Some(required) = self.input.full.get("required") {
-            all.insert("required".to_owned(), required.clone());
-        }
-        self.input.full = Arc::new(all);
+        self.input.lists_older_names = true;
         self
     }
 

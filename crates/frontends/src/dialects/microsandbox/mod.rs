@@ -106,7 +106,7 @@ mod tests {
             ("sandbox_run_command", &["sandbox", "namespace", "command"]),
             ("sandbox_get_metrics", &["namespace"]),
         ] {
-            let schema = &surface.find(tool).unwrap().input.full;
+            let schema = surface.find(tool).unwrap().input.full();
             let mut named: Vec<_> =
                 schema["required"].as_array().unwrap().iter().filter_map(|name| name.as_str()).collect();
             let mut required = required.to_vec();

@@ -17,7 +17,7 @@ use tracing::{Instrument as _, Span};
 use super::{
     client::{Client, Way},
     convert, grants,
-    listing::{self, Lists},
+    listing::Lists,
     misshapen::{self, Misshapen},
     person::person,
     subscriptions::{MAX_SUBSCRIPTIONS, Subscriptions},
@@ -267,9 +267,10 @@ impl ServerHandler for Handler {
         Ok(model::ListToolsResult::with_all_items(self.lists.tools(&self.surface, &shown).to_vec()))
     }
 
+    /// The library only asks which parameters stand in headers, with each call: the schema that is kept says so, too.
     fn get_tool(&self, name: &str) -> Option<model::Tool> {
-        let shown = &self.client.settings.toolsets;
-        self.surface.find(name).map(|tool| listing::tool(&self.surface, tool, shown))
+        let tool = self.surface.find(name)?;
+        Some(model::Tool::new(tool.name, tool.description, Arc::clone(tool.input.checked())))
     }
 
     async fn call_tool(

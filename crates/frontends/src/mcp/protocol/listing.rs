@@ -42,8 +42,8 @@ pub(super) fn tool(surface: &Surface, tool: &Tool, shown: &Toolsets) -> model::T
     let listed = model::Tool::new(tool.name, tool.description, tool.input.listed(shown))
         .with_title(tool.title)
         .with_annotations(hints);
-    match surface.output_of(tool.name) {
-        Some(output) => listed.with_raw_output_schema(output.listed(shown)),
+    match surface.output_of(tool, shown) {
+        Some(output) => listed.with_raw_output_schema(Arc::new(output)),
         None => listed,
     }
 }

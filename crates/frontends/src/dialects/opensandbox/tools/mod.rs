@@ -110,6 +110,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::mcp::Toolsets;
 
     /// A model pays for it with every session; theirs has 53 KB.
     const MAX_LIST_BYTES: usize = 18 * 1024;
@@ -124,13 +125,13 @@ mod tests {
             theirs.as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
         assert_eq!(names, their_names);
         for (tool, theirs) in surface.listed().zip(theirs.as_array().unwrap()) {
-            same_parameters(&Value::Object((*tool.input.full).clone()), &theirs["inputSchema"], tool.name);
+            same_parameters(&Value::Object(tool.input.full()), &theirs["inputSchema"], tool.name);
         }
         let n_bytes: usize = surface
             .listed()
             .map(|tool| {
-                let output = surface.output_of(tool.name).unwrap();
-                json!([tool.name, tool.description, tool.input.full, output.full]).to_string().len()
+                let output = surface.output_of(tool, &Toolsets::all()).unwrap();
+                json!([tool.name, tool.description, tool.input.full(), output]).to_string().len()
             })
             .sum();
         assert!(n_bytes <= MAX_LIST_BYTES, "{n_bytes} bytes");

@@ -342,8 +342,8 @@ async fn a_long_list_of_changes_and_a_long_patch_are_cut_with_the_call_for_the_r
 #[test]
 fn the_source_of_a_snapshot_is_listed_as_required() {
     let tool = crate::mcp::testing::native().find("snapshot_create").unwrap();
-    for listed in [&tool.input.full, &tool.input.brief] {
+    for listed in [tool.input.full(), tool.input.brief()] {
         assert_eq!(listed["required"], json!(["fromSandbox"]));
     }
-    assert!(tool.input.checked.get("required").is_none());
+    assert!(tool.input.checked().get("required").is_none());
 }
