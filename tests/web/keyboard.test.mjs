@@ -79,6 +79,22 @@ test("dialogs are opened, walked through and left by key, and axe finds nothing 
   noFaults(page);
 });
 
+test("what others do meanwhile takes nobody's place away", async () => {
+  await lab("snapshots");
+  const opener = button("Restore").first();
+  await tabTo(opener);
+  await press("Enter");
+  const dialog = page.getByRole("dialog");
+  await dialog.waitFor();
+  const reloaded = page.waitForResponse((response) => response.url().endsWith("/v1/snapshots"));
+  await given.make("meanwhile");
+  await (await reloaded).finished();
+  await press("Escape");
+  await dialog.waitFor({ state: "detached" });
+  assert.ok(await hasFocus(opener), "the focus is not back");
+  noFaults(page);
+});
+
 test("what is in use has no serious finding either", async () => {
   await lab("terminal");
   await button("Open a terminal").click();

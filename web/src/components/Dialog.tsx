@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 import { Button } from "./Button";
 
 type Props = {
@@ -16,13 +16,13 @@ type Props = {
 export function Dialog({ title, onClose, children, foot, onSubmit, wide }: Props) {
   const element = useRef<HTMLDialogElement>(null);
   const heading = useId();
-  useEffect(() => {
+  // Undone while the dialog is still in the page: only then does the browser give the focus back, and before the next key.
+  useLayoutEffect(() => {
     const dialog = element.current;
     const opener = document.activeElement;
     dialog?.showModal();
     return () => {
       dialog?.close();
-      // The browser gives the focus back only from a dialog that is still in the page.
       if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
     };
   }, []);

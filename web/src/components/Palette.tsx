@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { plainLine } from "../lib/plain";
 import { places } from "../Side";
 import { go } from "../state/route";
@@ -57,10 +57,13 @@ function PaletteDialog({ close }: { close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
-  useEffect(() => {
+  // As in Dialog.tsx.
+  useLayoutEffect(() => {
+    const element = dialog.current;
     const opener = document.activeElement;
-    dialog.current?.showModal();
+    element?.showModal();
     return () => {
+      element?.close();
       if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
     };
   }, []);
@@ -88,7 +91,10 @@ function PaletteDialog({ close }: { close: () => void }) {
       ref={dialog}
       class="palette"
       aria-label="Go to"
-      onClose={close}
+      onCancel={(event) => {
+        event.preventDefault();
+        close();
+      }}
       onClick={(event) => event.target === dialog.current && close()}
     >
       <input

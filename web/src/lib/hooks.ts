@@ -10,10 +10,14 @@ export type Loaded<T> = {
 };
 
 /**
- * Loads something when `key` changes, after `reload()`, and after the daemon came back. Keeps the last value while the
- * next one is on its way.
+ * Loads what `key` names: when that or `version` changes, after `reload()`, and after the daemon came back. Keeps the
+ * last value while a newer one of the same key is on its way, so that what a person looks at or stands on stays.
  */
-export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>): Loaded<T> {
+export function useLoaded<T>(
+  key: string,
+  load: (signal: AbortSignal) => Promise<T>,
+  version: unknown = null,
+): Loaded<T> {
   const [held, setHeld] = useState<{ key: string; value: T | null; error: unknown; isLoading: boolean }>({
     key,
     value: null,
@@ -37,7 +41,7 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
       },
     );
     return () => abort.abort();
-  }, [key, turn, stream]);
+  }, [key, version, turn, stream]);
 
   const reload = useCallback(() => setTurn((old) => old + 1), []);
   return { value: held.key === key ? held.value : null, error: held.error, isLoading: held.isLoading, reload };

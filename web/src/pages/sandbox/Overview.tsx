@@ -166,8 +166,10 @@ function Walls({ sandbox }: { sandbox: Sandbox }) {
 const MAX_PROCESSES = 8;
 
 function Processes({ sandbox }: { sandbox: Sandbox }) {
-  const { value, reload } = useLoaded(`processes ${sandbox.id} ${sandbox.runningExecs}`, () =>
-    get<ProcessList>(path("sandboxes", sandbox.id, "processes")),
+  const { value, reload } = useLoaded(
+    `processes ${sandbox.id}`,
+    () => get<ProcessList>(path("sandboxes", sandbox.id, "processes")),
+    sandbox.runningExecs,
   );
   useProcessesChanged(sandbox.id, reload);
   const all = value?.processes ?? [];

@@ -12,8 +12,10 @@ import { attempt, say } from "../../state/toasts";
 
 /** What listens inside, and the ways to it from outside. */
 export function Ports({ sandbox }: { sandbox: Sandbox }) {
-  const ports = useLoaded(`ports ${sandbox.id} ${sandbox.state} ${sandbox.runningExecs}`, () =>
-    get<PortList>(path("sandboxes", sandbox.id, "ports")),
+  const ports = useLoaded(
+    `ports ${sandbox.id} ${sandbox.state}`,
+    () => get<PortList>(path("sandboxes", sandbox.id, "ports")),
+    sandbox.runningExecs,
   );
   useProcessesChanged(sandbox.id, ports.reload);
   const all = ports.value?.ports ?? [];

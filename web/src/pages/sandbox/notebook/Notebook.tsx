@@ -17,8 +17,10 @@ export function Notebook({ sandbox }: { sandbox: Sandbox }) {
   const isRunning = sandbox.state === "running";
   const { execs } = useExecs(sandbox.id);
   const cells = execs.filter((exec) => exec.cell);
-  const contexts = useLoaded(`contexts ${sandbox.id} ${sandbox.state} ${cells.length}`, async () =>
-    isRunning ? (await get<ContextList>(path("sandboxes", sandbox.id, "contexts"))).contexts : [],
+  const contexts = useLoaded(
+    `contexts ${sandbox.id} ${sandbox.state}`,
+    async () => (isRunning ? (await get<ContextList>(path("sandboxes", sandbox.id, "contexts"))).contexts : []),
+    cells.length,
   );
   const languages = useLoaded(`languages ${sandbox.id} ${sandbox.state}`, async () =>
     isRunning ? (await get<LanguageList>(path("sandboxes", sandbox.id, "languages"))).languages : [],

@@ -24,7 +24,7 @@ import { treeOf, type TreeNode } from "./tree";
 export function Snapshots({ sandbox }: { sandbox: Sandbox }) {
   const [name, setName] = useState("");
   const [restoring, setRestoring] = useState<Snapshot | null>(null);
-  const loaded = useLoaded(`snapshots ${sandbox.id} ${sandboxes.value.size}`, () => get<SnapshotList>("/v1/snapshots"));
+  const loaded = useLoaded("snapshots", () => get<SnapshotList>("/v1/snapshots"), sandboxes.value.size);
   const snapshots = (loaded.value?.snapshots ?? []).filter((one) => !leaving.value.has(one.id));
   const root = treeOf(sandbox, snapshots, [...sandboxes.value.values()]);
 
@@ -102,6 +102,9 @@ type Actions = {
   remove: (snapshot: Snapshot) => void;
 };
 
+const keyOf = (node: TreeNode) =>
+  node.kind === "snapshot" ? node.snapshot.id : node.kind === "sandbox" ? node.sandbox.id : node.name;
+
 function Node({ node, current, actions }: { node: TreeNode; current: string; actions: Actions }) {
   return (
     <li>
@@ -129,8 +132,8 @@ function Node({ node, current, actions }: { node: TreeNode; current: string; act
       </div>
       {node.children.length > 0 && (
         <ul>
-          {node.children.map((child, index) => (
-            <Node key={index} node={child} current={current} actions={actions} />
+          {node.children.map((child) => (
+            <Node key={keyOf(child)} node={child} current={current} actions={actions} />
           ))}
         </ul>
       )}
