@@ -1,7 +1,7 @@
 //! Facts that happened, as a stream.
 
 use axum::{Extension, extract::State, http::HeaderMap, response::Response};
-use engine::Follow;
+use engine::{Follow, SandboxRef};
 use futures_util::StreamExt;
 use sandbox::{Error, Event, EventKind};
 use utoipa_axum::router::OpenApiRouter;
@@ -53,6 +53,9 @@ struct EventFilter {
 
 impl EventFilter {
     fn new(query: &v1::EventsQuery) -> Result<Self, Error> {
+        if let Some(which) = &query.sandbox {
+            which.parse::<SandboxRef>()?;
+        }
         let parse = |word: &str| word.trim().parse::<EventKind>().map_err(Error::invalid);
         let kinds = match query.kinds.as_deref() {
             Some(words) => Some(words.split(',').map(parse).collect::<Result<Vec<_>, Error>>()?),

@@ -46,6 +46,56 @@ fn every_operation_is_described_and_may_fail() {
     assert!(names.len() > 40, "{}", names.len());
 }
 
+/// Values that a parameter of this schema must not have, as they stand in a query.
+fn wrong_values(document: &Value, schema: &Value) -> Vec<&'static str> {
+    let schema = match schema["$ref"].as_str() {
+        Some(reference) => document.pointer(reference.trim_start_matches('#')).unwrap(),
+        None => schema,
+    };
+    let pattern = schema["pattern"].as_str();
+    match schema["type"].as_str() {
+        Some("array") => wrong_values(document, &schema["items"]),
+        Some("integer") => vec!["", "x", "-1", "1.5"],
+        Some("boolean") => vec!["maybe"],
+        Some("string") if schema["format"] == "date-time" => vec!["yesterday"],
+        Some("string") if pattern.is_some_and(|pattern| pattern.starts_with("^[^\\u0000]")) => vec!["", "%00"],
+        Some("string") if pattern.is_some() || schema["enum"].is_array() => vec!["", "%00", "%C3%A9%C2%91"],
+        _ => Vec::new(),
+    }
+}
+
+/// What the document promises of parameters in queries holds, for every request that needs no body.
+#[tokio::test]
+async fn parameters_that_break_their_rules_are_refused() {
+    let (api, document) = (Api::with_images().await, document());
+    api.post("/v1/sandboxes", json!({ "name": "box" })).await.expect(201);
+    let (mut tried, mut accepted) = (0, Vec::new());
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let path = path.replace("{sandbox}", "box");
+        let operations = item.as_object().unwrap().iter().filter(|(_, one)| one["requestBody"].is_null());
+        for (method, operation) in operations.filter(|_one| !path.contains('{')) {
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let parameters: Vec<_> = parameters.filter(|parameter| parameter["in"] == "query").collect();
+            for parameter in &parameters {
+                let others = parameters.iter().filter(|other| other["required"] == true && other != &parameter);
+                let others: String =
+                    others.map(|other| format!("&{}=/tmp", other["name"].as_str().unwrap())).collect();
+                for wrong in wrong_values(&document, &parameter["schema"]) {
+                    let target = format!("{path}?{}={wrong}{others}", parameter["name"].as_str().unwrap());
+                    let method = method.to_uppercase().parse().unwrap();
+                    let answer = api.send_bytes(method, &target, "").await;
+                    tried += 1;
+                    if !answer.status.is_client_error() {
+                        accepted.push(format!("{target}: {}", answer.status));
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(accepted, [""; 0]);
+    assert!(tried > 200, "{tried}");
+}
+
 /// The names of all members that a schema describes, whichever of its alternatives has them.
 fn members<'a>(document: &'a Value, schema: &'a Value, names: &mut BTreeSet<&'a String>) {
     if let Some(reference) = schema["$ref"].as_str() {
