@@ -36,8 +36,9 @@ const KERNEL_FIELDS: [&str; 4] = ["SUnreclaim:", "KernelStack:", "PageTables:", 
 const IN_MEMORY: &str = "/dev/shm";
 /// Places that wait.
 const POOL: usize = 2;
-/// Long enough to make one.
-const REFILL: Duration = Duration::from_millis(60);
+/// Everyone begins after the same rest: a processor that was busy a moment ago is faster than one that slept, and what
+/// the one before left to clean up is nobody else's. Long enough to make a place that waits.
+const REST: Duration = Duration::from_millis(60);
 const FILE_PATH: &str = "/root/bench.bin";
 const CHUNK_BYTES: usize = 1024 * 1024;
 
@@ -70,6 +71,10 @@ pub(crate) async fn measure(program: &Path, options: &Options) -> Result<Report>
     daemon.stop().await;
     pooled.stop().await;
     measured.map(|()| report)
+}
+
+async fn rest() {
+    tokio::time::sleep(REST).await;
 }
 
 /// Makes a sandbox that runs a command.
@@ -117,14 +122,17 @@ impl Spine<'_> {
         let mut others = vec![Samples::default(); peers.len()];
         for run in 0..=self.runs {
             let is_warm_up = run == 0;
+            rest().await;
             let floor_took = floor.run()?;
+            rest().await;
             let (created, removed) = create_echo_remove(self.daemon).await?;
+            rest().await;
             let two_took = self.in_two_requests().await?;
-            // What the others left to do, and the place that this one takes.
-            tokio::time::sleep(REFILL).await;
+            rest().await;
             let (pool_took, _removed) = create_echo_remove(self.pooled).await?;
             let mut took = Vec::with_capacity(peers.len());
             for peer in &peers {
+                rest().await;
                 took.push(peer.run()?);
             }
             if !is_warm_up {
@@ -267,7 +275,9 @@ impl Spine<'_> {
     async fn in_turns(&self, lone: &Daemon) -> Result<[Samples; 2]> {
         let (mut alone, mut crowded) = (Samples::default(), Samples::default());
         for run in 0..=self.runs {
+            rest().await;
             let (without, _removed) = create_echo_remove(lone).await?;
+            rest().await;
             let (among, _removed) = create_echo_remove(self.daemon).await?;
             if run > 0 {
                 alone.push(without);
