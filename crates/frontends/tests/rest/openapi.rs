@@ -58,7 +58,9 @@ fn wrong_values(document: &Value, schema: &Value) -> Vec<&'static str> {
         Some("integer") => vec!["", "x", "-1", "1.5"],
         Some("boolean") => vec!["maybe"],
         Some("string") if schema["format"] == "date-time" => vec!["yesterday"],
-        Some("string") if pattern.is_some_and(|pattern| pattern.starts_with("^[^\\u0000]")) => vec!["", "%00"],
+        Some("string") if pattern.is_some_and(|pattern| pattern.starts_with("^[^\\u0000]")) => {
+            vec!["", "%00"]
+        }
         Some("string") if pattern.is_some() || schema["enum"].is_array() => vec!["", "%00", "%C3%A9%C2%91"],
         _ => Vec::new(),
     }
@@ -77,7 +79,8 @@ async fn parameters_that_break_their_rules_are_refused() {
             let parameters = operation["parameters"].as_array().into_iter().flatten();
             let parameters: Vec<_> = parameters.filter(|parameter| parameter["in"] == "query").collect();
             for parameter in &parameters {
-                let others = parameters.iter().filter(|other| other["required"] == true && other != &parameter);
+                let others =
+                    parameters.iter().filter(|other| other["required"] == true && other != &parameter);
                 let others: String =
                     others.map(|other| format!("&{}=/tmp", other["name"].as_str().unwrap())).collect();
                 for wrong in wrong_values(&document, &parameter["schema"]) {
