@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandbox::{Error, ErrorKind, ExecOutcome, InitSpec, KillReason, Result};
+use sandbox::{Error, ErrorKind, ExecOutcome, InitSpec, KillReason, NotStarted, Result};
 use store::ExecRecord;
 use tokio::{
     sync::{oneshot, watch},
@@ -67,8 +67,14 @@ impl Driver {
 
 fn check(record: &ExecRecord) -> Result<()> {
     match &record.outcome {
-        Some(outcome @ ExecOutcome::NotStarted { .. }) => {
-            Err(Error::new(ErrorKind::InvalidRequest, outcome.to_string()))
+        Some(outcome @ ExecOutcome::NotStarted { reason, .. }) => {
+            let error = Error::new(ErrorKind::InvalidRequest, outcome.to_string());
+            match reason {
+                NotStarted::NotFound => {
+                    Err(error.with_hint("Give the full path of a program inside the sandbox."))
+                }
+                _ => Err(error),
+            }
         }
         // It may have finished already: then it had little to do.
         _ => Ok(()),
@@ -76,7 +82,5 @@ fn check(record: &ExecRecord) -> Result<()> {
 }
 
 fn not_begun(error: Error) -> Error {
-    error
-        .reworded(|words| format!("could not start init: {words}"))
-        .with_hint("Give the full path of a program inside the sandbox.")
+    error.reworded(|words| format!("could not start init: {words}"))
 }

@@ -7,6 +7,7 @@ use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
+use guest_protocol::Request;
 use sandbox::{
     Action, BackendError, Error, EventKind, Instance, KillReason, OnExpiry, Result, SandboxPlan,
     SandboxState, Subject,
@@ -117,20 +118,51 @@ fn deadline_after(grace: Duration) -> Instant {
     Instant::now() + grace.min(MAX_STOP_GRACE)
 }
 
-/// Writes the certificates to trust and applies the patches to a new instance, or removes it again. Nothing of the
-/// workload runs in it yet, and nobody knows it.
+/// What a new instance gets before anything of the workload runs in it.
+struct Furniture {
+    certificate: Option<String>,
+    patches: Option<Box<Patches>>,
+    /// The working directory, if it is not one that every sandbox has.
+    workdir: Option<String>,
+}
+
+impl Furniture {
+    fn is_empty(&self) -> bool {
+        self.certificate.is_none() && self.patches.is_none() && self.workdir.is_none()
+    }
+}
+
+/// The working directory of its commands, where it may be missing: the image's, or one that was asked for.
+fn uncommon_workdir(core: &Core, plan: &SandboxPlan) -> Option<String> {
+    let is_common = plan.cwd == "/" || plan.cwd == core.config.defaults.cwd;
+    (!is_common).then(|| plan.cwd.clone())
+}
+
+/// Makes the working directory, as container runtimes do.
+async fn make_workdir(client: &GuestClient, path: String) {
+    let request = Request::Mkdir { path, parents: true, mode: None };
+    // Where it cannot be made, a command that starts there says so.
+    if let Err(error) = client.call(&request).await {
+        tracing::debug!(sandbox = %client.label(), %error, "could not make the working directory");
+    }
+}
+
+/// Furnishes a new instance, or removes it again. Nobody knows it yet.
 async fn furnished(
     core: &Core,
     instance: Arc<dyn Instance>,
-    certificate: Option<String>,
-    patches: Option<Box<Patches>>,
+    furniture: Furniture,
     label: Subject,
 ) -> Result<Arc<dyn Instance>> {
-    if certificate.is_none() && patches.is_none() {
+    if furniture.is_empty() {
         return Ok(instance);
     }
+    let Furniture { certificate, patches, workdir } = furniture;
     let client = GuestClient::new(Arc::clone(&instance), core.config.deadlines, label);
     let furnish = async {
+        if let Some(path) = workdir {
+            make_workdir(&client, path).await;
+        }
         if let Some(certificate) = certificate {
             secrets::trust(core, &client, &certificate).await?;
         }
@@ -231,7 +263,8 @@ impl Driver {
                 if let Err(error) = described {
                     return Err(taken_back(&instance, &label, error).await);
                 }
-                furnished(&core, instance, certificate, patches, label).await
+                let workdir = uncommon_workdir(&core, &plan);
+                furnished(&core, instance, Furniture { certificate, patches, workdir }, label).await
             };
             let instance = made.await;
             if instance.is_err() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use engine::{CreateRequest, Follow, PatchSource, SandboxRef};
 use futures_util::{StreamExt, stream};
-use sandbox::{Error, ErrorKind, ExecState, InitSpec, KillReason, Patch, SandboxSpec, SandboxState};
+use sandbox::{Error, ErrorKind, ExecState, InitSpec, KillReason, Next, Patch, SandboxSpec, SandboxState};
 
 use super::support::{World, bytes, exit_entry, in_time};
 
@@ -146,6 +146,28 @@ async fn a_first_program_that_is_not_there_makes_no_sandbox() {
     let error = refused(&world, begins_with("/no/such", &[])).await;
     assert!(error.to_string().starts_with("could not start init: "), "{error}");
     assert!(error.to_string().contains("/no/such"), "{error}");
+    let advice = Next::Advice("Give the full path of a program inside the sandbox.".to_owned());
+    assert_eq!(error.next(), Some(&advice));
+    // The program is there, so advice about its path would mislead.
+    let spec = SandboxSpec { cwd: Some("/etc/passwd".to_owned()), ..begins_with("/bin/true", &[]) };
+    let error = refused(&world, spec).await;
+    assert!(error.to_string().contains("could not enter the working directory"), "{error}");
+    assert_eq!(error.next(), None);
     let error = refused(&world, begins_with("", &[])).await;
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+}
+
+#[tokio::test]
+async fn a_working_directory_that_is_missing_is_made_at_every_start() {
+    let world = World::new().await;
+    for cwd in ["/workspace/deep", "/tmp/work"] {
+        let spec = SandboxSpec { cwd: Some(cwd.to_owned()), ..begins_with("/bin/sh", &["-c", "pwd"]) };
+        let which = SandboxRef::from(&world.create_from(spec).await.id);
+        world.stop(&which).await;
+        world.engine.start_sandbox(&world.who, &which).await.unwrap();
+        for exec in world.engine.execs(&world.who, &which).await.unwrap() {
+            let items = world.entries(&which, &exec.id, Follow::Yes).await;
+            assert_eq!(super::support::text(&items, super::support::EntryKind::Stdout), format!("{cwd}\n"));
+        }
+    }
 }
