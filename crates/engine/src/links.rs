@@ -97,6 +97,8 @@ pub enum LinkRefused {
     Forged(Error),
     /// It was valid once.
     Ended(Error),
+    /// It would be valid if its sandbox still existed.
+    Gone { sandbox: SandboxId, error: Error },
 }
 
 /// The secret that signs all links.
@@ -231,7 +233,9 @@ impl Engine {
         };
         let ended = || LinkRefused::Ended(no_such_link());
         let asker = asker.ok_or_else(ended)?;
-        let found = core.find(&asker, &SandboxRef::from(&sandbox)).map_err(|_gone| ended())?;
+        let Ok(found) = core.find(&asker, &SandboxRef::from(&sandbox)) else {
+            return Err(LinkRefused::Gone { sandbox, error: no_such_link() });
+        };
         let who = holder(asker, found.subject.namespace.clone(), &sandbox, &target);
         Ok(OpenLink { who, sandbox, target })
     }

@@ -69,7 +69,9 @@ impl Engine {
             let message =
                 format!("snapshot {name} already exists in namespace {}", sandbox.subject.namespace);
             let taken = Subject::new(Thing::Snapshot, name.as_str());
-            return Err(Error::new(ErrorKind::AlreadyExists, message).with_next(Next::FreeName(taken)));
+            return Err(Error::new(ErrorKind::AlreadyExists, message)
+                .about(Thing::Snapshot, name.as_str())
+                .with_next(Next::FreeName(taken)));
         }
         let wish = Wish { name: Some(name), labels: spec.labels, replace: spec.replace };
         let made = make::make(core, who, sandbox, wish).await?;

@@ -20,7 +20,7 @@ fn sign(world: &World, who: &Principal, sandbox: &SandboxId) -> String {
 #[track_caller]
 fn ended(world: &World, token: &str) -> String {
     match world.engine.open_link(token) {
-        Err(LinkRefused::Ended(error)) => {
+        Err(LinkRefused::Ended(error) | LinkRefused::Gone { error, .. }) => {
             assert_eq!(error.kind(), ErrorKind::NotFound);
             error.to_string()
         }

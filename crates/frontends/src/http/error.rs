@@ -231,6 +231,7 @@ pub(super) fn render(
     retry_after: Option<RetryAfter>,
     request_id: &str,
 ) -> Response {
+    let status = form.status(status, error);
     let mut response = match form.body(error) {
         Some(theirs) => (status, Json(theirs)).into_response(),
         None => (status, Json(body(error, request_id))).into_response(),

@@ -147,6 +147,10 @@ impl Gate {
         if is_of_port { request } else { theirs::route(request, self.dialect == "opensandbox") }
     }
 
+    pub(super) fn dialect(&self) -> &'static str {
+        self.dialect
+    }
+
     /// Returns the engine, which keeps the audit.
     pub(super) fn engine(&self) -> &Engine {
         &self.engine
@@ -194,9 +198,11 @@ impl Gate {
             },
         };
         let refused = |error| if inside.is_some() { inside::refused() } else { error };
+        let gone = |sandbox, error| inside.map_or(error, |asked| asked.refused_without(&sandbox));
         let link = match self.engine.open_link(token) {
             Ok(link) => link,
             Err(LinkRefused::Ended(error)) => return Err(refused(error).into()),
+            Err(LinkRefused::Gone { sandbox, error }) => return Err(gone(sandbox, error).into()),
             Err(LinkRefused::Forged(error)) => {
                 self.count_forged(request.extensions.get::<Peer>().copied())?;
                 return Err(refused(error).into());

@@ -3,7 +3,7 @@
 
 use axum::http::request::Parts;
 use engine::{LinkTarget, OpenLink};
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, SandboxId, Thing};
 
 use super::theirs::OPENSANDBOX;
 
@@ -28,6 +28,14 @@ pub(super) fn asked(request: &Parts) -> Option<Asked<'_>> {
 }
 
 impl Asked<'_> {
+    /// The refusal of a token that was valid until its sandbox ended. Only who asks for that sandbox is told so.
+    pub(super) fn refused_without(self, sandbox: &SandboxId) -> Error {
+        match self.sandbox == sandbox.as_str() {
+            true => Error::no_such(Thing::Sandbox, sandbox.as_str()),
+            false => refused(),
+        }
+    }
+
     /// Whether a token is for this sandbox and port.
     pub(super) fn opens(self, link: &OpenLink) -> bool {
         let is_port = match link.target {
@@ -50,7 +58,6 @@ pub(super) fn refused() -> Error {
 mod tests {
     use axum::http::Request;
     use engine::Principal;
-    use sandbox::SandboxId;
 
     use super::*;
 

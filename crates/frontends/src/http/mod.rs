@@ -21,6 +21,7 @@ mod limits;
 mod listen;
 mod meter;
 mod opensandbox_errors;
+mod opensandbox_statuses;
 mod parts;
 mod passing;
 mod port_hosts;
@@ -42,7 +43,7 @@ pub(crate) use self::{
     audit::About,
     body::{JsonBody, JsonList, MAX_JSON_BYTES, OptionalJson, byte_stream},
     error::{ApiError, ApiResult, Refusal, body as error_body, chain, hint as error_hint, http_status},
-    foreign::numbered,
+    foreign::{detailed, numbered},
     gate::SignedIn,
     inside::HEADER as INSIDE_HEADER,
     key_auth::QueryKey,
@@ -81,7 +82,7 @@ pub fn app(routes: Router, gate: Gate) -> Router {
         .layer(middleware::from_fn_with_state(gate.engine().clone(), audit::audit))
         .layer(middleware::from_fn_with_state(gate.clone(), port_hosts::answer))
         .layer(middleware::from_fn_with_state(gate.engine().clone(), meter::measure))
-        .layer(middleware::from_fn(request::frame));
+        .layer(middleware::from_fn_with_state(gate.dialect(), request::frame));
     let front = gate.clone();
     let app = match gate.hosts().is_some_and(|hosts| !hosts.allowed_origins.is_empty()) {
         true => app.layer(middleware::from_fn_with_state(gate, cors::answer)),

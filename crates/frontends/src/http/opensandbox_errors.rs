@@ -2,8 +2,10 @@
 //!
 //! Codes of its server begin with the runtime (`DOCKER::…`). Ours is `SANDBOX`, a family that its server has too.
 
-use sandbox::{Error, ErrorKind, Thing};
+use sandbox::{Error, ErrorKind, Next, Thing};
 use serde_json::{Value, json};
+
+use super::{error, foreign::sentence};
 
 /// The part of OpenSandbox that a route belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,9 +34,24 @@ pub(super) fn body(error: &Error, hint: Option<String>, family: Family, has_key:
     json!({ "code": code(error, family, has_key), "message": message })
 }
 
-/// Ends what another sentence follows.
-fn sentence(text: &str) -> String {
-    if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
+/// The next step in words of its interface: what has another name here than in our own.
+pub(super) fn hint(error: &Error) -> Option<String> {
+    Some(match error.next()? {
+        Next::MakeKey => {
+            "Send the header OPEN-SANDBOX-API-KEY with the whole key; `warren key create` creates one.".to_owned()
+        }
+        Next::HostImage(host) => format!(
+            "Check the image's name and the network, or use the image `host`, which has {}.",
+            host.listed()
+        ),
+        Next::LogIn => "Check the name: registries answer the same for images that do not exist. Or send \
+                        `image.auth`: keys use the daemon's own login only for registries that its operator lists."
+            .to_owned(),
+        Next::Allow(host) => {
+            format!("Add {{\"action\": \"allow\", \"target\": {host:?}}} to `networkPolicy.egress`.")
+        }
+        _ => return error::hint(error),
+    })
 }
 
 fn code(error: &Error, family: Family, has_key: bool) -> &'static str {
@@ -80,6 +97,8 @@ fn of_inside(error: &Error, kind: ErrorKind) -> &'static str {
     let about = error.subject().map(|subject| subject.what);
     match (kind, about) {
         (ErrorKind::InvalidRequest, Some(Thing::File)) => "INVALID_FILE",
+        // A parameter that the route needs.
+        (ErrorKind::InvalidRequest, Some(Thing::Route)) => "MISSING_QUERY",
         (ErrorKind::InvalidRequest, _) => "INVALID_REQUEST_BODY",
         (ErrorKind::NotFound, Some(Thing::Exec | Thing::Context)) => "CONTEXT_NOT_FOUND",
         (ErrorKind::NotFound, Some(Thing::Route)) => "NOT_SUPPORTED",

@@ -26,7 +26,7 @@ pub fn passing(path: &str, hosts: Hosts, pass: Pass) -> Router {
         .with_state(pass)
         .fallback(no_route)
         .layer(middleware::from_fn_with_state(hosts, check))
-        .layer(middleware::from_fn(request::frame))
+        .layer(middleware::from_fn_with_state("", request::frame))
 }
 
 async fn forward(State(pass): State<Pass>, request: Request) -> ApiResult<Response<Body>> {

@@ -126,7 +126,7 @@ impl Visitor {
 async fn opened(gate: &Gate, host: &PortHost, token: &str, parts: &Parts) -> Result<OpenLink, Refusal> {
     let link = match gate.engine().open_link(token) {
         Ok(link) => link,
-        Err(LinkRefused::Ended(error)) => return Err(error.into()),
+        Err(LinkRefused::Ended(error) | LinkRefused::Gone { error, .. }) => return Err(error.into()),
         Err(LinkRefused::Forged(error)) => {
             gate.count_forged(parts.extensions.get::<Peer>().copied())?;
             return Err(error.into());

@@ -10,7 +10,7 @@ use std::{
 };
 
 use axum::{
-    extract::{MatchedPath, Request},
+    extract::{MatchedPath, Request, State},
     http::{
         HeaderMap, HeaderValue,
         header::{ALLOW, SERVER},
@@ -64,11 +64,12 @@ fn is_plain(text: &str) -> bool {
     (1..=MAX_REQUEST_ID_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Outermost: gives the request its id, and turns a failure into its body, logged once.
-pub(super) async fn frame(mut request: Request, next: Next) -> Response {
+/// Outermost: gives the request its id, and turns a failure into its body, logged once. `dialect`: the one that the
+/// listener's plain paths belong to.
+pub(super) async fn frame(State(dialect): State<&'static str>, mut request: Request, next: Next) -> Response {
     let id = HttpRequestId::of(request.headers());
     let (method, path) = (request.method().clone(), links::shown_path(request.uri().path()).to_owned());
-    let (began, form) = (Instant::now(), ErrorForm::of(&path, request.headers()));
+    let (began, form) = (Instant::now(), ErrorForm::of(&method, &path, request.headers(), dialect));
     request.extensions_mut().insert(id.clone());
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let span = trace::of_request(&id.0, &method, route, request.headers());

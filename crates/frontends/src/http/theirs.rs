@@ -22,8 +22,27 @@ const HEADER: &str = "open-sandbox-";
 /// The first part of each of its paths.
 const OWN: [&str; 9] =
     ["sandboxes", "snapshots", "pools", "templates", "metrics", "health", "version", "openapi.json", "docs"];
-/// Paths that look like one of its own and are ours.
-const OURS: [&str; 1] = ["/v1/health"];
+/// The first part of paths below `/v1` that are ours on its listener too; any other there is taken for one of its own.
+const OURS: [&str; 16] = [
+    "calls",
+    "capabilities",
+    "doctor",
+    "events",
+    "fleet",
+    "images",
+    "keys",
+    "links",
+    "live",
+    "network",
+    "runs",
+    "secrets",
+    "session",
+    "shares",
+    "ssh-keys",
+    "volumes",
+];
+/// The path that looks like one of its own and is ours.
+const OUR_HEALTH: &str = "/v1/health";
 
 /// Gives a request of an OpenSandbox client the prefix of its routes. `is_plain`: every request to this listener is
 /// taken for one.
@@ -64,12 +83,14 @@ fn routed(path: &str, is_theirs: bool) -> Option<String> {
         }
         _ => path,
     };
-    if !is_theirs || OURS.contains(&own) {
+    if !is_theirs || own == OUR_HEALTH {
         return None;
     }
-    let bare = own.strip_prefix(VERSION).filter(|rest| rest.starts_with('/')).unwrap_or(own);
+    let versioned = own.strip_prefix(VERSION).filter(|rest| rest.starts_with('/'));
+    let bare = versioned.unwrap_or(own);
     let first = bare.strip_prefix('/')?.split('/').next()?;
-    OWN.contains(&first).then(|| format!("{OPENSANDBOX}{bare}"))
+    let is_own = OWN.contains(&first) || versioned.is_some() && !first.is_empty() && !OURS.contains(&first);
+    is_own.then(|| format!("{OPENSANDBOX}{bare}"))
 }
 
 #[cfg(test)]
@@ -99,9 +120,12 @@ mod tests {
             ("/v1/health", None, None),
             ("/v1/links/abc/x", None, None),
             ("/v1/events", None, None),
-            ("/v1/sandboxesx", None, None),
+            // Its router says that there is no such route.
+            ("/v1/nope", Some("/opensandbox/v1/nope"), Some("/opensandbox/v1/nope")),
+            ("/v1/sandboxesx", Some("/opensandbox/v1/sandboxesx"), Some("/opensandbox/v1/sandboxesx")),
             ("/v1", None, None),
-            ("/v1/v1/sandboxes", None, None),
+            ("/v1/", None, None),
+            ("/nope", None, None),
             ("/mcp", None, None),
             ("/mcp/opensandbox", None, None),
             ("/sse", None, None),
@@ -112,6 +136,17 @@ mod tests {
             assert_eq!(routed(path, true).as_deref(), by_client, "{path}");
             let is_below = path.starts_with("/opensandbox/") || path == "/opensandbox";
             assert_eq!(routed(path, false).is_some(), is_below && plain.is_some(), "{path}");
+        }
+    }
+
+    /// A new route of ours must be in one of the lists.
+    #[test]
+    fn our_own_routes_are_known() {
+        let document = include_str!("../../../../docs/reference/openapi.json");
+        let document: serde_json::Value = serde_json::from_str(document).unwrap();
+        for path in document["paths"].as_object().unwrap().keys() {
+            let first = path.strip_prefix("/v1/").and_then(|path| path.split('/').next()).unwrap_or_default();
+            assert!(OWN.contains(&first) || OURS.contains(&first), "{path}");
         }
     }
 

@@ -17,13 +17,12 @@ use serde_json::{Value, json};
 
 use super::{
     MAX_SANDBOXES, WORK_DIRECTORY,
-    form::sentence,
     sandboxes::{User, name_of},
 };
 use crate::{
     code::Serving,
     http::{
-        error_hint,
+        detailed,
         handler::{AnyHandler, erased},
         http_status,
     },
@@ -92,11 +91,7 @@ impl IntoResponse for Refused {
         if matches!(error.kind(), ErrorKind::Internal | ErrorKind::Unavailable) {
             tracing::error!(error = &error as &dyn std::error::Error, "a request failed");
         }
-        let detail = match error_hint(&error) {
-            Some(hint) => format!("{} {hint}", sentence(&error.to_string())),
-            None => error.to_string(),
-        };
-        (http_status(error.kind()), Json(json!({ "detail": detail }))).into_response()
+        (http_status(error.kind()), Json(detailed(&error))).into_response()
     }
 }
 
