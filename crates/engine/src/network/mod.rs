@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 use sandbox::{
-    Capability, Error, Isolation, NetworkHosts, NetworkRequest, NetworkSpec, Policy, Preset, Result,
+    Capability, Error, Isolation, NetworkHold, NetworkHosts, NetworkRequest, NetworkSpec, Policy, Preset,
+    Result,
     network::{Rule, RuleAction, RuleSpec},
     plan_network,
 };
@@ -215,12 +216,22 @@ impl Shared {
             policy: record.spec.network.clone(),
             ceilings: record.plan.network.ceilings.iter().map(ToString::to_string).collect(),
             requests: record.network_requests.clone(),
-            held_by: record.isolation.as_ref().map(|isolation| isolation.network.to_string()),
+            held_by: record.isolation.as_ref().map(|isolation| held_now(isolation, &record.plan.network)),
             is_pending: status.life.as_ref().is_some_and(|life| {
                 life.network_waits.load(Ordering::Relaxed) || record.plan.network.needs_edge() && !has_edge
             }),
         }
     }
+}
+
+/// The means that enforce the policy as it is now: the gateway of packages opens and closes while a sandbox runs.
+fn held_now(isolation: &Isolation, plan: &sandbox::NetworkPlan) -> String {
+    let hold = match (isolation.network, plan.reaches_packages()) {
+        (NetworkHold::Loopback | NetworkHold::Packages, true) => NetworkHold::Packages,
+        (NetworkHold::Loopback | NetworkHold::Packages, false) => NetworkHold::Loopback,
+        (hold, _) => hold,
+    };
+    hold.to_string()
 }
 
 /// The most that this caller's sandboxes may reach: what the operator set for all, and for the caller's key. They are

@@ -182,13 +182,18 @@ fn check_ceiling(placed: &PlacedRule, ceiling: &Policy) -> Result<()> {
         (RuleAction::Deny, _) | (RuleAction::Allow, None) => return Ok(()),
         (RuleAction::Allow, Some(forbids)) => forbids,
     };
-    let by = match forbids {
-        Forbids::Rule(rule) => format!("its rule {} {}", rule.action, rule.text()),
-        Forbids::Preset(preset) => format!("its preset `{preset}`"),
+    let ceiling = "forbidden by a ceiling that the operator set, by its";
+    let why = match forbids {
+        Forbids::Rule(rule) => format!("{ceiling} rule {} {}", rule.action, rule.text()),
+        // What keys reach where the operator set nothing.
+        Forbids::Preset(Preset::Packages) => {
+            "beyond package indexes, which are all that keys reach here; package managers reach theirs without a rule"
+                .to_owned()
+        }
+        Forbids::Preset(preset) => format!("{ceiling} preset `{preset}`"),
     };
     let rule = placed.rule.text().to_string();
-    Err(beyond(format!("{rule:?} is forbidden by a ceiling that the operator set, by {by}"))
-        .with_hint("Omit the rule, or ask the operator to allow it."))
+    Err(beyond(format!("{rule:?} is {why}")).with_hint("Omit the rule, or ask the operator to allow it."))
 }
 
 /// Refuses a preset that was asked for and of which a ceiling without exceptions allows less.

@@ -372,6 +372,11 @@ fn what_a_ceiling_forbids_is_refused() {
         );
     }
     refused(
+        ask(Preset::None, &["pypi.org"], &ceiling(Preset::Packages, &[], &[])),
+        ErrorKind::Denied,
+        r#"allow[0]: "pypi.org" is beyond package indexes, which are all that keys reach here; package managers reach theirs without a rule"#,
+    );
+    refused(
         ask(Preset::All, &[], &public),
         ErrorKind::Denied,
         "preset: `all` is beyond the ceiling that the operator set, `public`",

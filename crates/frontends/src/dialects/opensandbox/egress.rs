@@ -2,6 +2,9 @@
 //!
 //! Theirs is a default and rules for names and addresses, in their order. Rules that deny addresses come first there,
 //! whatever their place, so they become `deny` here; all others become `rules`.
+//!
+//! The package indexes that a sandbox reaches through the daemon have a name of their own in these rules, so that a
+//! policy that was read can be sent back.
 
 use axum::{Json, Router, http::StatusCode, routing::get};
 use engine::{NetworkChange, NetworkPatch, NetworkView};
@@ -15,6 +18,9 @@ use serde_json::{Value, json};
 
 use super::ask::{Ask, Front};
 use crate::http::{ApiResult, JsonList, OptionalJson};
+
+/// The target that stands for all package indexes.
+const PACKAGES: &str = "packages.warren.internal";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -55,11 +61,13 @@ pub(super) struct NetworkPolicy {
 impl NetworkPolicy {
     /// The same in our words. What is denied by default is everything, package indexes too.
     pub(super) fn spec(&self) -> Result<NetworkSpec> {
-        let preset = match self.default_action.or(self.default_action_too) {
-            Some(Action::Allow) => Preset::Public,
-            Some(Action::Deny) | None => Preset::None,
-        };
         let rules = Rules::of(self.egress.as_deref().unwrap_or_default())?;
+        let preset = match (self.default_action.or(self.default_action_too), rules.packages) {
+            (Some(Action::Allow), Some(Action::Deny)) => return Err(packages_stay_open()),
+            (Some(Action::Allow), _) => Preset::Public,
+            (Some(Action::Deny) | None, Some(Action::Allow)) => Preset::Packages,
+            (Some(Action::Deny) | None, _) => Preset::None,
+        };
         Ok(NetworkSpec { deny: rules.deny, rules: rules.rules, ..NetworkSpec::preset(preset) })
     }
 }
@@ -69,6 +77,8 @@ impl NetworkPolicy {
 struct Rules {
     deny: Vec<String>,
     rules: Vec<RuleSpec>,
+    /// The first rule for package indexes.
+    packages: Option<Action>,
 }
 
 impl Rules {
@@ -76,6 +86,10 @@ impl Rules {
         let mut ours = Self::default();
         for (index, EgressRule { action, target }) in theirs.iter().enumerate() {
             let target = named(target);
+            if is_packages(&target) {
+                ours.packages.get_or_insert(*action);
+                continue;
+            }
             let rule: Rule = target
                 .parse()
                 .map_err(|error: Error| error.reworded(|words| format!("egress[{index}]: {words}")))?;
@@ -97,6 +111,15 @@ fn named(target: &str) -> String {
     }
 }
 
+fn is_packages(target: &str) -> bool {
+    target.eq_ignore_ascii_case(PACKAGES)
+}
+
+fn packages_stay_open() -> Error {
+    Error::invalid(format!("{PACKAGES} cannot be denied where everything else is allowed"))
+        .with_hint("Deny by default, and allow what is needed.")
+}
+
 pub(super) fn routes() -> Router<Front> {
     Router::new()
         .route("/policy", get(policy).post(replace).put(replace).patch(patch).delete(delete))
@@ -115,7 +138,8 @@ async fn health(_: Ask) -> StatusCode {
 
 async fn policy(ask: Ask) -> ApiResult<Json<Value>> {
     let sandbox = ask.sandbox();
-    Ok(Json(shape(&sandbox.engine.network(sandbox.who, sandbox.which).await?, None)))
+    let view = sandbox.engine.network(sandbox.who, sandbox.which).await?;
+    Ok(Json(shape(&view, open_packages(&view))))
 }
 
 async fn replace(ask: Ask, OptionalJson(asked): OptionalJson<NetworkPolicy>) -> ApiResult<Json<Value>> {
@@ -125,10 +149,29 @@ async fn replace(ask: Ask, OptionalJson(asked): OptionalJson<NetworkPolicy>) -> 
 async fn patch(ask: Ask, JsonList(asked): JsonList<EgressRule>) -> ApiResult<Json<Value>> {
     ask.who().may_change()?;
     refuse_empty(&asked, "rules")?;
-    let Rules { deny, rules } = Rules::of(&asked)?;
-    Ok(Json(
-        change(&ask, NetworkChange::Patch(NetworkPatch { deny, rules, ..NetworkPatch::default() })).await?,
-    ))
+    let Rules { deny, rules, packages } = Rules::of(&asked)?;
+    let preset = match packages {
+        Some(action) => with_packages(preset_of(&ask).await?, action)?,
+        None => None,
+    };
+    let patch = NetworkPatch { preset, deny, rules, ..NetworkPatch::default() };
+    Ok(Json(change(&ask, NetworkChange::Patch(patch)).await?))
+}
+
+async fn preset_of(ask: &Ask) -> Result<Preset> {
+    let sandbox = ask.sandbox();
+    let view = sandbox.engine.network(sandbox.who, sandbox.which).await?;
+    Ok(view.policy.preset.unwrap_or_default())
+}
+
+/// The preset that a rule for package indexes makes of another, where it is not the same.
+fn with_packages(preset: Preset, action: Action) -> Result<Option<Preset>> {
+    match (action, preset) {
+        (Action::Allow, Preset::None) => Ok(Some(Preset::Packages)),
+        (Action::Deny, Preset::Packages) => Ok(Some(Preset::None)),
+        (Action::Deny, Preset::None) | (Action::Allow, _) => Ok(None),
+        (Action::Deny, _) => Err(packages_stay_open()),
+    }
 }
 
 /// Removes the rules of some targets. A target without a rule is ignored, as it is there.
@@ -141,10 +184,17 @@ async fn delete(ask: Ask, JsonList(targets): JsonList<String>) -> ApiResult<Json
     let mut remove: Vec<_> = targets.iter().map(|target| named(target)).filter(is_there).collect();
     remove.sort_unstable();
     remove.dedup_by(|one, other| one.eq_ignore_ascii_case(other));
-    if remove.is_empty() {
+    // Without its rule, what is denied by default is denied.
+    let closes = view.policy.preset.unwrap_or_default() == Preset::Packages
+        && targets.iter().any(|target| is_packages(target.trim()));
+    let preset = closes.then_some(Preset::None);
+    if remove.is_empty() && preset.is_none() {
         return Ok(Json(shape(&view, Some("no matching targets found"))));
     }
-    Ok(Json(change(&ask, NetworkChange::Patch(NetworkPatch { remove, ..NetworkPatch::default() })).await?))
+    Ok(Json(
+        change(&ask, NetworkChange::Patch(NetworkPatch { preset, remove, ..NetworkPatch::default() }))
+            .await?,
+    ))
 }
 
 fn refuse_empty<T>(list: &[T], what: &str) -> Result<()> {
@@ -155,7 +205,7 @@ async fn change(ask: &Ask, change: NetworkChange) -> Result<Value> {
     let sandbox = ask.sandbox();
     let view = sandbox.engine.change_network(sandbox.who, sandbox.which, change).await?;
     let pending = view.is_pending.then_some("it holds once the sandbox has been started again");
-    Ok(shape(&view, pending))
+    Ok(shape(&view, pending.or_else(|| open_packages(&view))))
 }
 
 /// The rules in the order in which they are looked at.
@@ -165,9 +215,23 @@ fn ordered(policy: &NetworkSpec) -> impl Iterator<Item = (RuleAction, &str)> {
     deny.chain(rules).chain(policy.allow.iter().map(|rule| (RuleAction::Allow, rule.as_str())))
 }
 
+/// Rules are for connections that leave the sandbox. The daemon reads package indexes for it, whatever they deny.
+fn open_packages(view: &NetworkView) -> Option<&'static str> {
+    let has_packages = view.policy.preset.unwrap_or_default() >= Preset::Packages;
+    let denies = ordered(&view.policy).any(|(action, _)| action == RuleAction::Deny);
+    (has_packages && denies).then_some(
+        "package indexes stay reachable through the daemon, whatever rules deny; a policy that denies by default and \
+         does not allow packages.warren.internal closes them",
+    )
+}
+
 fn shape(view: &NetworkView, reason: Option<&str>) -> Value {
-    let is_open = view.policy.preset.unwrap_or_default() > Preset::Packages;
-    let egress: Vec<_> = ordered(&view.policy)
+    let preset = view.policy.preset.unwrap_or_default();
+    let is_open = preset > Preset::Packages;
+    let packages = (preset == Preset::Packages).then_some((RuleAction::Allow, PACKAGES));
+    let egress: Vec<_> = packages
+        .into_iter()
+        .chain(ordered(&view.policy))
         .map(|(action, target)| json!({ "action": action.as_str(), "target": target }))
         .collect();
     let mode = match (egress.is_empty(), is_open) {
@@ -220,6 +284,41 @@ mod tests {
         assert_eq!(preset(json!({ "default_action": "allow" })), Some(Preset::Public));
     }
 
+    fn view(policy: NetworkSpec) -> NetworkView {
+        NetworkView { policy, ceilings: Vec::new(), requests: Vec::new(), held_by: None, is_pending: false }
+    }
+
+    #[test]
+    fn a_policy_that_was_read_can_be_sent_back() {
+        for preset in [Preset::None, Preset::Packages, Preset::Public] {
+            let told = shape(&view(NetworkSpec::preset(preset)), None);
+            assert_eq!(spec(told["policy"].clone()).unwrap().preset, Some(preset), "{told}");
+        }
+        let default = shape(&view(NetworkSpec::default()), None);
+        assert_eq!(default["policy"]["egress"], json!([{ "action": "allow", "target": PACKAGES }]));
+    }
+
+    #[test]
+    fn package_indexes_are_opened_and_closed_by_their_name() {
+        use Action::{Allow, Deny};
+        assert_eq!(with_packages(Preset::None, Allow).unwrap(), Some(Preset::Packages));
+        assert_eq!(with_packages(Preset::Packages, Deny).unwrap(), Some(Preset::None));
+        assert_eq!(with_packages(Preset::Public, Allow).unwrap(), None);
+        assert!(with_packages(Preset::Public, Deny).is_err());
+        let rule = |action| json!({ "egress": [{ "action": action, "target": PACKAGES }] });
+        assert_eq!(spec(rule("allow")).unwrap().preset, Some(Preset::Packages));
+        assert_eq!(spec(rule("deny")).unwrap().preset, Some(Preset::None));
+    }
+
+    #[test]
+    fn a_denied_name_does_not_hide_that_packages_stay_open() {
+        let deny = vec!["pypi.org".to_owned()];
+        let told =
+            |preset| open_packages(&view(NetworkSpec { deny: deny.clone(), ..NetworkSpec::preset(preset) }));
+        assert_eq!((told(Preset::None).is_some(), told(Preset::Packages).is_some()), (false, true));
+        assert_eq!(open_packages(&view(NetworkSpec::default())), None);
+    }
+
     #[test]
     fn a_rule_that_is_none_is_refused_with_its_place() {
         for target in ["", "*", "a b", "http://a.example", "a.*.example", "10.0.0.1/8", "a.example:0"] {
@@ -233,12 +332,9 @@ mod tests {
 
     #[test]
     fn the_answer_tells_the_mode() {
-        let mode = |policy: NetworkSpec| {
-            let (ceilings, requests) = (Vec::new(), Vec::new());
-            let view = NetworkView { policy, ceilings, requests, held_by: None, is_pending: false };
-            shape(&view, None)["mode"].clone()
-        };
-        assert_eq!(mode(NetworkSpec::default()), "deny_all");
+        let mode = |policy| shape(&view(policy), None)["mode"].clone();
+        assert_eq!(mode(NetworkSpec::default()), "enforcing");
+        assert_eq!(mode(NetworkSpec::preset(Preset::None)), "deny_all");
         assert_eq!(mode(NetworkSpec::preset(Preset::Public)), "allow_all");
         let allow = vec!["a.example".to_owned()];
         assert_eq!(mode(NetworkSpec { allow, ..NetworkSpec::default() }), "enforcing");
