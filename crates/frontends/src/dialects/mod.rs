@@ -4,6 +4,7 @@ mod mcp_sandbox;
 mod microsandbox;
 mod microsandbox_mcp;
 mod opensandbox;
+mod python;
 
 use axum::Router;
 use tokio_util::sync::CancellationToken;

@@ -11,7 +11,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{MAX_SANDBOXES, WORK_DIRECTORY, words};
-use crate::mcp::{Answer, Call, Failure, ToolResult};
+use crate::{
+    dialects::python,
+    mcp::{Answer, Call, Failure, ToolResult},
+};
 
 /// Sandboxes whose packages are looked for at the same time.
 const MAX_AT_ONCE: usize = 4;
@@ -120,6 +123,7 @@ pub(super) async fn create(call: Call, arguments: CreateArguments) -> ToolResult
         .create_sandbox(user.who, CreateRequest::of_agent(spec(&user, &name)))
         .await
         .map_err(words::failure)?;
+    python::add(user.engine, user.who, &SandboxRef::from(&made.id)).await;
     let created = Created { sandbox_id: made.id.to_string(), user_id: user.id(), name, status: "active" };
     Ok(Answer::new(created).warn_all(made.warnings))
 }

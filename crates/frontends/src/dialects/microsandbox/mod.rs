@@ -39,8 +39,8 @@ fn tools() -> Vec<Tool> {
             Toolset::Core,
             "sandbox_start",
             "Start sandbox",
-            "Start a sandbox; one that does not exist is created from `config`. Stop it when you are done: it runs \
-             until it is stopped.",
+            "Start a sandbox; one that does not exist is created from `config`. Stop it when you are done; one that \
+             nobody uses stops by itself after a while.",
             Hints::SETS,
             start::start,
         ),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::{Ensured, SandboxIdentity, SandboxRef};
-use sandbox::{Error, ErrorKind, SandboxState};
+use sandbox::{Error, ErrorKind, Language, SandboxState};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -12,7 +12,10 @@ use super::{
     stand_in::lacks_language,
     target::Target,
 };
-use crate::mcp::{Answer, Call, Failure, ToolResult, create};
+use crate::{
+    dialects::python,
+    mcp::{Answer, Call, Failure, ToolResult, create},
+};
 
 /// How long a sandbox that others start may take.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -63,6 +66,9 @@ async fn make(target: &Target, config: &Config) -> Result<Ensured, Failure> {
     let Some(language) = config.stands_for() else { return Ok(made) };
     let found = target.call.engine().languages(&target.call.who, &target.which).await;
     if found.as_ref().is_ok_and(|found| found.iter().any(|found| found.name == language.as_str())) {
+        if language == Language::Python {
+            python::add(target.call.engine(), &target.call.who, &target.which).await;
+        }
         return Ok(made);
     }
     create::unmake(&target.call, &made.view.id).await;

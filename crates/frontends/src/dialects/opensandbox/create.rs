@@ -11,7 +11,10 @@ use sandbox::{
 use serde::Serialize;
 
 use super::{egress::NetworkPolicy, handle::SandboxHandle, resources, view};
-use crate::images::{Registry, reference};
+use crate::{
+    dialects::python,
+    images::{Registry, reference},
+};
 
 /// The image with interpreters stands for the programs of this machine, which has them or not.
 const INTERPRETERS: &str = "opensandbox/code-interpreter";
@@ -123,7 +126,12 @@ impl Creation {
         {
             engine.pull_image(who, &reference, options, Progress::none()).await?;
         }
-        engine.create_sandbox(who, CreateRequest::of_agent(self.spec)).await
+        let is_stand_in = self.spec.labels.contains_key(view::IMAGE);
+        let made = engine.create_sandbox(who, CreateRequest::of_agent(self.spec)).await?;
+        if is_stand_in {
+            python::add(engine, who, &SandboxRef::from(&made.id)).await;
+        }
+        Ok(made)
     }
 }
 

@@ -3,8 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{Extension, Json, extract::State, http::StatusCode};
-use engine::Principal;
-use sandbox::{Error, ErrorKind, MountSource, MountSpec, Result, RootfsSpec};
+use engine::{Engine, Principal};
+use sandbox::{
+    Error, ErrorKind, MountSource, MountSpec, Namespace, Result, RootfsSpec, VolumeKind, VolumeName,
+    VolumeSpec,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -92,7 +95,7 @@ struct HostPath {
     path: String,
 }
 
-/// A volume of the daemon. It exists already, and outlives the sandbox.
+/// A volume of the daemon, which outlives the sandbox.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Claim {
@@ -111,7 +114,7 @@ pub(super) async fn create(
     JsonBody(asked): JsonBody<NewSandbox>,
 ) -> ApiResult<(StatusCode, Json<Value>)> {
     let who = caller.who;
-    let snapshot = asked.snapshot_id.clone();
+    let (snapshot, claims) = (asked.snapshot_id.clone(), new_claims(&asked)?);
     let Creation { mut spec, pull } = creation(asked, &who)?;
     if let Some(id) = snapshot {
         let snapshot = front.engine().snapshot(&who, &id.parse()?).await?;
@@ -123,8 +126,38 @@ pub(super) async fn create(
         let call = Call::alone(front.mcp.clone(), surface, who.clone(), base.map(|base| base.0));
         mounts::allow(&call, &mut spec.mounts).await.map_err(Error::from)?;
     }
+    for name in claims {
+        make_volume(front.engine(), &who, VolumeSpec { namespace: spec.namespace.clone(), ..volume(name) })
+            .await?;
+    }
     let made = Creation { spec, pull }.make(front.engine(), &who).await?;
     Ok((StatusCode::ACCEPTED, Json(super::shape(&made))))
+}
+
+/// The volumes to make where they do not exist.
+fn new_claims(asked: &NewSandbox) -> Result<Vec<VolumeName>> {
+    let claims = asked.volumes.iter().flatten().filter_map(|volume| volume.pvc.as_ref());
+    let wanted = claims.filter(|claim| claim.create_if_not_exists != Some(false));
+    wanted.map(|claim| Ok(claim.claim_name.parse()?)).collect()
+}
+
+fn volume(name: VolumeName) -> VolumeSpec {
+    VolumeSpec {
+        name,
+        namespace: Namespace::default(),
+        kind: VolumeKind::default(),
+        size: None,
+        quota: None,
+        labels: BTreeMap::new(),
+    }
+}
+
+/// Makes a volume that does not exist. It stays, as it does there, should the sandbox not be made.
+async fn make_volume(engine: &Engine, who: &Principal, spec: VolumeSpec) -> Result<()> {
+    match engine.create_volume(who, spec).await {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made.map(drop),
+    }
 }
 
 fn creation(asked: NewSandbox, who: &Principal) -> Result<Creation> {
@@ -192,8 +225,6 @@ fn mount(volume: &Volume) -> Result<MountSpec> {
                 return Err(Error::new(ErrorKind::Unsupported, message)
                     .with_hint("Create the volume first, and remove it when no sandbox uses it."));
             }
-            // A volume that does not exist is refused when the sandbox is made.
-            let _ = claim.create_if_not_exists;
             MountSource::Named { name: claim.claim_name.parse()? }
         }
         _ if volume.ossfs.is_some() => {
