@@ -25,7 +25,7 @@ async def with_async():
     interpreter = await CodeInterpreter.create(sandbox)
     context = await interpreter.codes.create_context(SupportedLanguage.PYTHON)
     ran = await interpreter.codes.run("x = 2\nprint('p')\nx + 2", context=context)
-    assert text(ran.logs.stdout) == ["p"] and ran.result[0].text == "4" and ran.execution_count == 1, ran
+    assert text(ran.logs.stdout) == ["p\n"] and ran.result[0].text == "4" and ran.execution_count == 1, ran
     ran = await interpreter.codes.run("x * 10", context=context)
     assert ran.result[0].text == "20" and ran.execution_count == 2, ran
     ran = await interpreter.codes.run("1/0", context=context)
@@ -36,7 +36,11 @@ async def with_async():
     ran = await interpreter.codes.run("3 + 4", language=SupportedLanguage.PYTHON)
     assert ran.result[0].text == "7", ran
     ran = await interpreter.codes.run("echo from bash", language=SupportedLanguage.BASH)
-    assert text(ran.logs.stdout) == ["from bash"], ran
+    assert text(ran.logs.stdout) == ["from bash\n"], ran
+    for count in (1, 2):
+        ran = await interpreter.codes.run("1", language=SupportedLanguage.JAVASCRIPT)
+        assert ran.execution_count == count, ran
+    assert [line.text for line in (await sandbox.commands.run("python -c 'print(3)'")).logs.stdout] == ["3"]
     listed = await interpreter.codes.list_contexts(SupportedLanguage.PYTHON)
     assert {context.id, other.id} <= {one.id for one in listed}, listed
     await interpreter.codes.delete_context(other.id)
@@ -51,7 +55,7 @@ def without_async():
     interpreter = CodeInterpreterSync.create(sandbox)
     assert interpreter.is_healthy()
     ran = interpreter.codes.run("print('sync')", language=SupportedLanguage.PYTHON)
-    assert text(ran.logs.stdout) == ["sync"], ran
+    assert text(ran.logs.stdout) == ["sync\n"], ran
     sandbox.kill()
     sandbox.close()
 

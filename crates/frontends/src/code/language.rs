@@ -65,7 +65,7 @@ pub(crate) async fn not_started(
 }
 
 /// Returns the error for a language whose program the sandbox does not have.
-async fn missing(
+pub(crate) async fn missing(
     engine: &Engine,
     who: &Principal,
     which: &SandboxRef,

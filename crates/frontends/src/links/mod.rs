@@ -26,6 +26,7 @@ pub(crate) use self::{
     answer::answer,
     changed::ChangedFiles,
     media_type::media_type,
+    name::disposition,
     range::{Part as FilePart, Version},
     uri::{file_uri, output_uri, sandbox_uri},
 };

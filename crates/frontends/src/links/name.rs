@@ -33,7 +33,7 @@ pub(super) fn encode(text: &str) -> String {
 
 /// How a browser is to treat a file of this name (RFC 6266): plain ASCII for the old ones, everything for the others,
 /// and nothing that could end the header, leave a directory or turn the name around.
-pub(super) fn disposition(is_inline: bool, name: &str) -> String {
+pub(crate) fn disposition(is_inline: bool, name: &str) -> String {
     let safe: String =
         name.chars().take(MAX_NAME_CHARACTERS).map(|c| if is_unsafe(c) { '_' } else { c }).collect();
     let safe = if safe.trim_matches(['.', ' ']).is_empty() { "file".to_owned() } else { safe };

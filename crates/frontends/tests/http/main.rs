@@ -11,6 +11,7 @@ mod limits;
 mod links;
 mod listen;
 mod opensandbox;
+mod opensandbox_execd;
 mod opensandbox_input;
 mod ports;
 mod support;

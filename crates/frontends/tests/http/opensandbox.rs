@@ -31,7 +31,7 @@ impl Client<'_> {
         answer
     }
 
-    async fn refused(&self, line: &str, body: Option<&Value>, status: u16, code: &str) -> String {
+    pub(crate) async fn refused(&self, line: &str, body: Option<&Value>, status: u16, code: &str) -> String {
         let answer = self.send(line, body).await.expect(status);
         assert!(answer.header("x-request-id").is_some(), "{answer:?}");
         let told = answer.json();
@@ -58,7 +58,7 @@ pub(crate) async fn create(client: &Client<'_>) -> String {
 }
 
 /// Returns the path of execd for whoever was given its address, and the client that has the token.
-async fn inside<'a>(client: &Client<'a>, id: &str, port: u16) -> (String, Client<'a>) {
+pub(crate) async fn inside<'a>(client: &Client<'a>, id: &str, port: u16) -> (String, Client<'a>) {
     let given =
         client.send(&format!("GET /v1/sandboxes/{id}/endpoints/{port}"), None).await.expect(200).json();
     let endpoint = given["endpoint"].as_str().unwrap();
@@ -76,11 +76,11 @@ pub(crate) fn events(answer: &Answer) -> Vec<Value> {
     objects.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn kinds(events: &[Value]) -> Vec<&str> {
+pub(crate) fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().unwrap()).collect()
 }
 
-async fn keyed() -> Server {
+pub(crate) async fn keyed() -> Server {
     Server::start(Setup { has_keys: true, ..Setup::default() }).await
 }
 
@@ -126,14 +126,19 @@ async fn a_token_opens_its_own_sandbox_and_nothing_else() {
     let (port_path, port) = inside(&client, &own, 8000).await;
     let nobody = Client { server: &server, headers: Vec::new() };
     nobody.refused(&format!("GET {path}/ping"), None, 401, "MISSING_API_KEY").await;
-    execd.refused(&format!("GET {}/ping", path.replace(&own, &other)), None, 401, "MISSING_API_KEY").await;
-    port.refused(&format!("GET {path}/ping"), None, 401, "MISSING_API_KEY").await;
-    execd.refused(&format!("GET {PREFIX}/sandboxes/{own}"), None, 401, "MISSING_API_KEY").await;
-    execd.refused(&format!("GET {PREFIX}/sandboxes"), None, 401, "MISSING_API_KEY").await;
+    execd.refused(&format!("GET {}/ping", path.replace(&own, &other)), None, 401, "INVALID_API_KEY").await;
+    port.refused(&format!("GET {path}/ping"), None, 401, "INVALID_API_KEY").await;
+    execd.refused(&format!("GET {PREFIX}/sandboxes/{own}"), None, 401, "INVALID_API_KEY").await;
+    execd.refused(&format!("GET {PREFIX}/sandboxes"), None, 401, "INVALID_API_KEY").await;
     // Nothing listens there, and that is not the caller's fault.
     port.send(&format!("GET {port_path}/"), None).await.expect(502);
     // Our own interface knows no such token.
     assert_eq!(execd.send(&format!("GET /v1/sandboxes/{own}"), None).await.status(), 401);
+    // Whoever could use a sandbox is told that it has ended, and learns nothing about others.
+    client.send(&format!("DELETE /v1/sandboxes/{own}"), None).await.expect(204);
+    execd.refused(&format!("GET {path}/ping"), None, 404, "SANDBOX::SANDBOX_NOT_FOUND").await;
+    execd.refused(&format!("GET {}/ping", path.replace(&own, &other)), None, 401, "INVALID_API_KEY").await;
+    nobody.refused(&format!("GET {path}/ping"), None, 401, "MISSING_API_KEY").await;
     server.end().await;
 }
 
@@ -220,14 +225,30 @@ async fn what_is_wrong_is_told_in_their_form_and_changes_nothing() {
         client.send("GET /v1/sandboxes", None).await.expect(200).json()["pagination"]["totalItems"],
         0
     );
-    for query in ["page=0", "pageSize=201", "pageSize=x", "surprise=1", "page=1&page=2", "metadata=a%20b%3Dc"]
-    {
+    for query in [
+        "page=0",
+        "pageSize=201",
+        "pageSize=x",
+        "surprise=1",
+        "page=1&page=2",
+        "metadata=a%20b%3Dc",
+        "metadata=broken",
+    ] {
         client.refused(&format!("GET /v1/sandboxes?{query}"), None, 400, invalid).await;
     }
     for name in ["..%2f..%2fetc", "sbx-..%2fx", "nobody", "sbx-0000000000000"] {
         client.refused(&format!("GET /v1/sandboxes/{name}"), None, 404, none).await;
     }
+    client.refused("GET /v1/nope", None, 404, "NOT_FOUND").await;
     let id = create(&client).await;
+    for query in ["scope=nonsense", "limit=many"] {
+        let line = format!("GET /v1/sandboxes/{id}/diagnostics/events?{query}");
+        client.refused(&line, None, 400, invalid).await;
+    }
+    let named = json!({ "name": "twice" });
+    client.send(&format!("POST /v1/sandboxes/{id}/snapshots"), Some(&named)).await.expect(202);
+    let again = format!("POST /v1/sandboxes/{id}/snapshots");
+    client.refused(&again, Some(&named), 409, "SNAPSHOT::ALREADY_EXISTS").await;
     for port in ["0", "65536", "x", "+1"] {
         client.refused(&format!("GET /v1/sandboxes/{id}/endpoints/{port}"), None, 400, invalid).await;
     }
@@ -252,15 +273,17 @@ async fn what_is_wrong_is_told_in_their_form_and_changes_nothing() {
         execd.refused(&format!("POST {path}/command"), Some(&body), 400, bad).await;
     }
     for (line, status, code) in [
-        ("GET /files/info", 400, bad),
+        ("GET /files/info", 400, "MISSING_QUERY"),
         ("GET /files/info?path=/never", 404, "FILE_NOT_FOUND"),
-        ("GET /files/download?path=", 400, bad),
+        ("GET /files/download?path=", 400, "MISSING_QUERY"),
+        ("GET /files/download?path=/etc/passwd&offset=1", 400, bad),
+        ("GET /files/download?path=/etc/passwd&offset=0&limit=1", 400, bad),
         ("GET /files/download?path=/tmp", 400, "INVALID_FILE"),
-        ("DELETE /files?path=/tmp", 400, "INVALID_FILE"),
-        ("DELETE /directories?path=/etc/passwd", 400, "INVALID_FILE"),
+        ("DELETE /files?path=/tmp", 500, "INVALID_FILE"),
+        ("DELETE /directories?path=/etc/passwd", 500, "INVALID_FILE"),
         ("GET /directories/list?path=/&depth=0", 400, bad),
         ("GET /command/status/..%2f..", 404, "CONTEXT_NOT_FOUND"),
-        ("DELETE /command?id=exc-0000000000000", 404, "CONTEXT_NOT_FOUND"),
+        ("DELETE /command?id=exc-0000000000000", 400, "CONTEXT_NOT_FOUND"),
         ("DELETE /session/python", 404, "CONTEXT_NOT_FOUND"),
         ("GET /code/contexts/nobody", 404, "CONTEXT_NOT_FOUND"),
         ("GET /pty/exc-0000000000000/ws", 404, "CONTEXT_NOT_FOUND"),
@@ -340,9 +363,9 @@ async fn a_read_only_key_looks_and_changes_nothing() {
     let (path, execd) = inside(&reader, &id, 44772).await;
     execd.send(&format!("GET {path}/files/info?path=/etc/passwd"), None).await.expect(200);
     execd
-        .refused(&format!("POST {path}/command"), Some(&json!({ "command": "true" })), 403, "RUNTIME_ERROR")
+        .refused(&format!("POST {path}/command"), Some(&json!({ "command": "true" })), 400, "RUNTIME_ERROR")
         .await;
-    execd.refused(&format!("DELETE {path}/files?path=/etc/passwd"), None, 403, "RUNTIME_ERROR").await;
+    execd.refused(&format!("DELETE {path}/files?path=/etc/passwd"), None, 500, "RUNTIME_ERROR").await;
     server.end().await;
 }
 

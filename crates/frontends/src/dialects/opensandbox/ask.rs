@@ -178,15 +178,14 @@ impl Pairs {
     }
 
     pub(super) fn required(&self, name: &str) -> Result<&str> {
-        let missing = || Error::invalid(format!("the parameter {name} is missing"));
-        self.one(name)?.filter(|value| !value.is_empty()).ok_or_else(missing)
+        self.one(name)?.filter(|value| !value.is_empty()).ok_or_else(|| missing(name))
     }
 
     /// At least one value.
     pub(super) fn several(&self, name: &str) -> Result<Vec<&str>> {
         let found: Vec<_> = self.all(name).collect();
         if found.is_empty() {
-            return Err(Error::invalid(format!("the parameter {name} is missing")));
+            return Err(missing(name));
         }
         Ok(found)
     }
@@ -206,4 +205,8 @@ impl Pairs {
             Some(_) => Err(Error::invalid(format!("the parameter {name} must be true or false"))),
         }
     }
+}
+
+fn missing(name: &str) -> Error {
+    Error::invalid(format!("the parameter {name} is missing")).about(Thing::Route, name)
 }

@@ -7,10 +7,13 @@ use sandbox::{Error, ErrorKind, ExecId, ExecSpec, Next, Result, Thing};
 
 use super::handle::{SandboxHandle, shown};
 
+pub(super) const SIGHUP: i32 = 1;
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 /// How long a command may take to end by itself, as in OpenSandbox.
 const TERM_PATIENCE: Duration = Duration::from_secs(3);
+/// How long the program of a terminal may take when that is hung up.
+const HANG_UP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a killed command may take to end.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -34,13 +37,22 @@ pub(super) async fn start(sandbox: SandboxHandle<'_>, spec: ExecSpec) -> Result<
 
 /// Ends a command: first by asking, then by force. One that has ended is in the wrong state for this.
 pub(super) async fn end(sandbox: SandboxHandle<'_>, id: &ExecId) -> Result<()> {
+    end_by(sandbox, id, SIGTERM, TERM_PATIENCE).await
+}
+
+/// The same for a terminal: an interactive shell ignores what asks other commands to end.
+pub(super) async fn hang_up(sandbox: SandboxHandle<'_>, id: &ExecId) -> Result<()> {
+    end_by(sandbox, id, SIGHUP, HANG_UP_PATIENCE).await
+}
+
+async fn end_by(sandbox: SandboxHandle<'_>, id: &ExecId, signal: i32, patience: Duration) -> Result<()> {
     let exec = sandbox.engine.exec_view(sandbox.who, sandbox.which, id).await?;
     let (engine, who) = (sandbox.engine.clone(), sandbox.who.clone());
     let (which, id) = (SandboxRef::from(&exec.sandbox), exec.id);
     // In a task of its own: a client that goes away has asked all the same.
     let ending = tokio::spawn(async move {
-        engine.exec_signal(&who, &which, &id, SIGTERM, SignalScope::Group).await?;
-        if engine.wait_exec(&who, &which, &id, Some(TERM_PATIENCE)).await?.outcome.is_some() {
+        engine.exec_signal(&who, &which, &id, signal, SignalScope::Group).await?;
+        if engine.wait_exec(&who, &which, &id, Some(patience)).await?.outcome.is_some() {
             return Ok(());
         }
         match engine.exec_signal(&who, &which, &id, SIGKILL, SignalScope::Group).await {

@@ -17,7 +17,7 @@ pub(super) enum Parameters {
 }
 
 const NONE: Parameters = Only(&[]);
-/// The query parameters that narrow the text in OpenSandbox; here it is short anyway.
+/// Query parameters that narrow the text. `since` has no effect: the text is short anyway.
 const DIAGNOSTICS: &[&str] = &["scope", "tail", "since", "limit", "event_limit"];
 const ALL: &[&str] = &["get", "post", "put", "patch", "delete"];
 

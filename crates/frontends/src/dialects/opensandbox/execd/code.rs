@@ -1,12 +1,15 @@
 //! Code: contexts that keep variables, and runs in them.
 
 use axum::{Json, response::Response};
-use engine::{ContextSpec, ContextView, SignalScope};
-use sandbox::{CellSpec, ContextName, Error, ErrorKind, ExecSpec, Language, Result, Thing};
+use engine::{ContextSpec, ContextState, ContextView, SignalScope};
+use sandbox::{
+    CellSpec, ContextName, Error, ErrorKind, ExecId, ExecSpec, ExecState, Language, Result, Thing,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
+    environment,
     follow::{self, Kind},
     sessions,
 };
@@ -14,14 +17,16 @@ use crate::{
     code::language,
     dialects::opensandbox::{
         ask::Ask,
-        commands::exec_id,
+        commands::{exec_id, start_line},
         handle::{SandboxHandle, shown},
     },
     http::{ApiResult, JsonBody, OptionalJson},
 };
 
 const SIGINT: i32 = 2;
-/// The language of code that names none.
+/// The prefix of the names of contexts for TypeScript, which is run by the interpreter of JavaScript.
+const TYPESCRIPT: &str = "typescript-";
+/// The language of a context that names none.
 const DEFAULT_LANGUAGE: &str = "python";
 
 #[derive(Debug, Default, Deserialize)]
@@ -62,10 +67,28 @@ pub(super) async fn create_context(
             .with_hint("Run the code without a context id.")
             .into());
     }
-    let env = super::environment::with_stored(sandbox, Default::default()).await?;
-    let spec = ContextSpec { name: None, language, env, cwd: asked.cwd, user: None };
+    let name = match language {
+        Language::TypeScript => {
+            refuse_without_compiler(sandbox).await?;
+            Some(sessions::fresh_name(TYPESCRIPT)?)
+        }
+        _ => None,
+    };
+    let env = environment::with_stored(sandbox, Default::default()).await?;
+    let spec = ContextSpec { name, language, env, cwd: asked.cwd, user: None };
     let made = sandbox.engine.create_context(sandbox.who, sandbox.which, spec).await?;
     Ok(Json(shape(&made.context)))
+}
+
+/// Every piece of code would fail in a context whose interpreter cannot run TypeScript.
+async fn refuse_without_compiler(sandbox: SandboxHandle<'_>) -> Result<()> {
+    let SandboxHandle { engine, who, which } = sandbox;
+    let found = engine.languages(who, which).await?;
+    if found.iter().any(|found| found.name == Language::TypeScript.as_str()) {
+        return Ok(());
+    }
+    let reason = "it has no Node 22.13 or newer, and no compiler for an older one";
+    Err(language::missing(engine, who, which, Language::TypeScript, reason).await)
 }
 
 pub(super) async fn contexts(ask: Ask) -> ApiResult<Json<Value>> {
@@ -88,13 +111,13 @@ async fn of_language(ask: &Ask) -> Result<Vec<ContextView>> {
     let asked = ask.query().one("language")?.filter(|text| !text.is_empty());
     let sandbox = ask.awake().await?;
     let wanted = match asked {
-        Some(text) => Some(language_of(sandbox, Some(text)).await?.interpreter()),
+        Some(text) => Some(language_of(sandbox, Some(text)).await?),
         None => None,
     };
     let mut found = sandbox.engine.contexts(sandbox.who, sandbox.which).await?;
     found.retain(|context| {
         !context.name.starts_with(sessions::PREFIX)
-            && wanted.is_none_or(|language| context.language.parse() == Ok(language))
+            && wanted.is_none_or(|language| told_language(context).parse() == Ok(language))
     });
     Ok(found)
 }
@@ -121,22 +144,32 @@ async fn known(sandbox: SandboxHandle<'_>, text: &str) -> Result<(ContextName, C
 }
 
 fn shape(context: &ContextView) -> Value {
-    json!({ "id": context.name, "language": context.language })
+    json!({ "id": context.name, "language": told_language(context) })
+}
+
+/// The language that a context was made for.
+fn told_language(context: &ContextView) -> &str {
+    let is_typescript = context.name.starts_with(TYPESCRIPT)
+        && context.language == Language::TypeScript.interpreter().as_str();
+    if is_typescript { Language::TypeScript.as_str() } else { &context.language }
 }
 
 pub(super) async fn run(ask: Ask, JsonBody(asked): JsonBody<Code>) -> ApiResult<Response> {
     let sandbox = ask.awake().await?;
     let SandboxHandle { engine, who, which } = sandbox;
     let CodeContext { id, language } = asked.context.unwrap_or_default();
-    let (language, context, n_before) = match id.filter(|id| !id.is_empty()) {
-        Some(id) => {
+    let language = language.filter(|language| !language.is_empty());
+    let (language, context) = match (id.filter(|id| !id.is_empty()), language) {
+        (Some(id), language) => {
             let (name, view) = known(sandbox, &id).await?;
-            let language = language.as_deref().unwrap_or(&view.language);
-            (language_of(sandbox, Some(language)).await?, Some(name), view.cells)
+            let language = language.as_deref().unwrap_or(told_language(&view));
+            (language_of(sandbox, Some(language)).await?, Some(name))
         }
-        None => (language_of(sandbox, language.as_deref()).await?, None, 0),
+        (None, Some(language)) => (language_of(sandbox, Some(&language)).await?, None),
+        (None, None) => return run_in_shell(sandbox, asked.code).await,
     };
     let cell = CellSpec { language, context, code: asked.code };
+    let n_before = cells_before(sandbox, &cell).await?;
     let spec = ExecSpec { cell: Some(cell), ..ExecSpec::default() };
     spec.check().map_err(Error::from)?;
     let exec = engine.exec(who, which, spec).await?;
@@ -148,13 +181,51 @@ pub(super) async fn run(ask: Ask, JsonBody(asked): JsonBody<Code>) -> ApiResult<
     Ok(follow::follow(engine, who, &exec, kind).await?)
 }
 
-/// Interrupts a run; its context keeps its variables if it can.
+/// Code without a context and without a language is a line for the shell, which keeps nothing.
+async fn run_in_shell(sandbox: SandboxHandle<'_>, line: String) -> ApiResult<Response> {
+    let spec =
+        ExecSpec { env: environment::with_stored(sandbox, Default::default()).await?, ..ExecSpec::default() };
+    let exec = start_line(sandbox, line, spec).await?;
+    Ok(follow::follow(sandbox.engine, sandbox.who, &exec, Kind::Command).await?)
+}
+
+/// How many cells of its context were sent before this one.
+async fn cells_before(sandbox: SandboxHandle<'_>, cell: &CellSpec) -> Result<u64> {
+    let Some(name) = cell.context() else { return Ok(0) };
+    let all = sandbox.engine.contexts(sandbox.who, sandbox.which).await?;
+    let found = all.iter().find(|context| context.name == name.as_str());
+    Ok(found.map_or(0, |context| {
+        let n_running = u64::from(context.state == ContextState::Busy);
+        context.cells + n_running + u64::from(context.queued)
+    }))
+}
+
+/// Interrupts a run; its context keeps its variables if it can. The id is that of the run or of its context.
 pub(super) async fn interrupt(ask: Ask) -> ApiResult<()> {
-    let id = exec_id(ask.query().required("id")?)?;
+    let text = ask.query().required("id")?;
     let SandboxHandle { engine, who, which } = ask.sandbox();
+    let id = match exec_id(text) {
+        Ok(id) => id,
+        Err(_of_no_run) => match running_in(ask.sandbox(), text).await? {
+            Some(id) => id,
+            None => return Ok(()),
+        },
+    };
     match engine.exec_signal(who, which, &id, SIGINT, SignalScope::Group).await {
         // It has ended.
         Err(error) if error.kind() == ErrorKind::WrongState => Ok(()),
         sent => Ok(sent?),
     }
+}
+
+/// The run of a context; nothing if it rests.
+async fn running_in(sandbox: SandboxHandle<'_>, context: &str) -> Result<Option<ExecId>> {
+    let (name, _) = known(sandbox, context).await?;
+    let all = sandbox.engine.execs(sandbox.who, sandbox.which).await?;
+    // The oldest runs, and the others wait.
+    let found = all.into_iter().find(|exec| {
+        let cell = exec.cell.as_ref();
+        exec.state != ExecState::Done && cell.and_then(|cell| cell.context.as_ref()) == Some(&name)
+    });
+    Ok(found.map(|exec| exec.id))
 }

@@ -60,7 +60,7 @@ pub(super) async fn run(ask: Ask, JsonBody(asked): JsonBody<Command>) -> ApiResu
         None => start(sandbox, spec).await?,
     };
     if is_background {
-        return Ok(follow::started(&exec));
+        return Ok(follow::started(&exec)?);
     }
     Ok(follow::follow(engine, who, &exec, Kind::Command).await?)
 }

@@ -10,6 +10,7 @@ use sandbox::{Error, FileEntry};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::paths::{absolute, all_expanded, expanded, keys_expanded};
 use crate::{
     dialects::opensandbox::{
         ask::Ask,
@@ -43,30 +44,34 @@ pub(super) async fn info(ask: Ask) -> ApiResult<Json<BTreeMap<String, EntryInfo>
     let sandbox = ask.awake().await?;
     let owners = Owners::read(sandbox).await;
     let mut found = BTreeMap::new();
-    for path in paths.into_iter().map(str::to_owned) {
-        let entry = sandbox.engine.stat(sandbox.who, sandbox.which, &path, true).await?;
-        let entry = FileEntry { path: path.clone(), ..entry };
-        found.insert(path, EntryInfo::of(entry, &owners));
+    for asked in paths {
+        let path = absolute(sandbox, asked).await?;
+        let entry = sandbox.engine.stat(sandbox.who, sandbox.which, &path, false).await?;
+        found.insert(asked.to_owned(), EntryInfo::of(FileEntry { path, ..entry }, &owners));
     }
     Ok(Json(found))
 }
 
 pub(super) async fn delete(ask: Ask) -> ApiResult<()> {
     let paths = ask.query().several("path")?;
-    Ok(files::remove(ask.awake().await?, &paths, Removed::Files).await?)
+    let sandbox = ask.awake().await?;
+    Ok(files::remove(sandbox, &all_expanded(sandbox, &paths).await?, Removed::Files).await?)
 }
 
 pub(super) async fn search(ask: Ask) -> ApiResult<Json<Vec<EntryInfo>>> {
     let query = ask.query();
     let (root, pattern) = (query.required("path")?, query.one("pattern")?.filter(|text| !text.is_empty()));
-    let (found, _) = files::search(ask.awake().await?, root, pattern.unwrap_or("*"), MAX_FOUND).await?;
+    let sandbox = ask.awake().await?;
+    let root = expanded(sandbox, root).await?;
+    let (found, _) = files::search(sandbox, &root, pattern.unwrap_or("*"), MAX_FOUND).await?;
     Ok(Json(found))
 }
 
 pub(super) async fn rename(ask: Ask, JsonList(renamings): JsonList<Renaming>) -> ApiResult<()> {
     let sandbox = ask.awake().await?;
     for Renaming { src, dest } in renamings {
-        sandbox.engine.rename_path(sandbox.who, sandbox.which, &src, &dest, false).await?;
+        let (src, dest) = (expanded(sandbox, &src).await?, expanded(sandbox, &dest).await?);
+        files::rename(sandbox, &src, &dest).await?;
     }
     Ok(())
 }
@@ -75,7 +80,8 @@ pub(super) async fn permissions(
     ask: Ask,
     JsonBody(asked): JsonBody<BTreeMap<String, Permissions>>,
 ) -> ApiResult<()> {
-    Ok(files::set_permissions(ask.awake().await?, asked).await?)
+    let sandbox = ask.awake().await?;
+    Ok(files::set_permissions(sandbox, keys_expanded(sandbox, asked).await?).await?)
 }
 
 pub(super) async fn replace(
@@ -83,15 +89,18 @@ pub(super) async fn replace(
     JsonBody(asked): JsonBody<BTreeMap<String, Replacement>>,
 ) -> ApiResult<Response> {
     let is_verbose = ask.query().flag("verbose")?;
-    let asked: Vec<_> = asked
+    let sandbox = ask.awake().await?;
+    let names: Vec<_> = asked.keys().cloned().collect();
+    let asked: Vec<_> = keys_expanded(sandbox, asked)
+        .await?
         .into_iter()
         .map(|(path, Replacement { old, new })| files::Replacement { path, old, new })
         .collect();
-    let counts = files::replace(ask.awake().await?, &asked).await?;
+    let counts = files::replace(sandbox, &asked).await?;
     if !is_verbose {
         return Ok(().into_response());
     }
-    let told = asked.into_iter().zip(counts).map(|(one, n)| (one.path, json!({ "replacedCount": n })));
+    let told = names.into_iter().zip(counts).map(|(name, n)| (name, json!({ "replacedCount": n })));
     Ok(Json(Value::Object(told.collect())).into_response())
 }
 
@@ -99,12 +108,14 @@ pub(super) async fn create_directories(
     ask: Ask,
     JsonBody(asked): JsonBody<BTreeMap<String, Permissions>>,
 ) -> ApiResult<()> {
-    Ok(files::create_directories(ask.awake().await?, asked).await?)
+    let sandbox = ask.awake().await?;
+    Ok(files::create_directories(sandbox, keys_expanded(sandbox, asked).await?).await?)
 }
 
 pub(super) async fn delete_directories(ask: Ask) -> ApiResult<()> {
     let paths = ask.query().several("path")?;
-    Ok(files::remove(ask.awake().await?, &paths, Removed::Directories).await?)
+    let sandbox = ask.awake().await?;
+    Ok(files::remove(sandbox, &all_expanded(sandbox, &paths).await?, Removed::Directories).await?)
 }
 
 pub(super) async fn list(ask: Ask) -> ApiResult<Json<Vec<EntryInfo>>> {
@@ -114,7 +125,8 @@ pub(super) async fn list(ask: Ask) -> ApiResult<Json<Vec<EntryInfo>>> {
         return Err(Error::invalid("depth 0: the directory itself has depth 0, its entries have 1").into());
     }
     let sandbox = ask.awake().await?;
-    let found = sandbox.engine.list(sandbox.who, sandbox.which, path, depth > 1, MAX_LISTED).await?;
+    let path = expanded(sandbox, path).await?;
+    let found = sandbox.engine.list(sandbox.who, sandbox.which, &path, depth > 1, MAX_LISTED).await?;
     let owners = Owners::read(sandbox).await;
     let root = path.trim_end_matches('/');
     let entries = found.entries.into_iter().filter(|entry| depth_below(root, &entry.path) <= depth);

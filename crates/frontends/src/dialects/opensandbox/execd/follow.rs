@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::{
     body::Body,
-    http::header::{CACHE_CONTROL, CONTENT_TYPE},
+    http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName},
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use engine::{
     RunOptions,
 };
 use futures_util::stream;
-use sandbox::{ExecOutcome, Result};
+use sandbox::{Error, ErrorKind, ExecOutcome, Result, Thing};
 use serde_json::{Map, Value};
 
 use super::{
@@ -24,6 +24,8 @@ use super::{
 };
 use crate::denials;
 
+/// Tells proxies such as nginx to pass on each piece at once.
+const NOT_HELD_BACK: HeaderName = HeaderName::from_static("x-accel-buffering");
 /// The time between two signs of life on a silent stream.
 const PING_EVERY: Duration = Duration::from_secs(3);
 
@@ -60,16 +62,20 @@ pub(super) async fn follow(
     let run = engine.run_to_end(who, exec, RunOptions::default()).await?;
     let mut frames = Frames::default();
     frames.init(exec.id.as_str());
-    if let Kind::Code { count } = kind {
-        frames.count(count);
-    }
+    let lines = match kind {
+        Kind::Command => Lines::default(),
+        Kind::Code { count } => {
+            frames.count(count);
+            Lines::with_ends()
+        }
+    };
     let following = Following {
         engine: engine.clone(),
         who: who.clone(),
         exec: exec.clone(),
         run,
         frames,
-        lines: Lines::default(),
+        lines,
         rich: RichReader::default(),
         has_error: false,
         began: Instant::now(),
@@ -78,16 +84,21 @@ pub(super) async fn follow(
     Ok(answer(Body::from_stream(pieces)))
 }
 
-/// Answers that an exec was started.
-pub(super) fn started(exec: &ExecView) -> Response {
+/// Answers that an exec was started, or fails if it was not.
+pub(super) fn started(exec: &ExecView) -> Result<Response> {
+    if let Some(outcome @ ExecOutcome::NotStarted { .. }) = &exec.outcome {
+        return Err(Error::new(ErrorKind::WrongState, format!("the command {outcome}"))
+            .about(Thing::Exec, exec.id.as_str()));
+    }
     let mut frames = Frames::default();
     frames.init(exec.id.as_str());
     frames.complete(0);
-    answer(Body::from(frames.take()))
+    Ok(answer(Body::from(frames.take())))
 }
 
 pub(super) fn answer(body: Body) -> Response {
-    ([(CONTENT_TYPE, MEDIA_TYPE), (CACHE_CONTROL, "no-cache")], body).into_response()
+    let headers = [(CONTENT_TYPE, MEDIA_TYPE), (CACHE_CONTROL, "no-cache"), (NOT_HELD_BACK, "no")];
+    (headers, body).into_response()
 }
 
 impl Following {

@@ -9,9 +9,16 @@ const MAX_LINE_BYTES: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     open: [Vec<u8>; 2],
+    /// Whether lines are told with what ends them.
+    keeps_ends: bool,
 }
 
 impl Lines {
+    /// For readers who put the pieces together as they are.
+    pub(super) fn with_ends() -> Self {
+        Self { keeps_ends: true, ..Self::default() }
+    }
+
     /// Tells the lines that `bytes` complete.
     pub(super) fn push(&mut self, stream: OutputStream, bytes: &[u8], mut tell: impl FnMut(&str)) {
         let open = &mut self.open[stream as usize];
@@ -23,9 +30,11 @@ impl Lines {
                 *open = rest;
             }
             if open.last() == Some(&b'\n') {
-                open.pop();
-                if open.last() == Some(&b'\r') {
+                if !self.keeps_ends {
                     open.pop();
+                    if open.last() == Some(&b'\r') {
+                        open.pop();
+                    }
                 }
                 tell(&String::from_utf8_lossy(open));
                 open.clear();
@@ -81,6 +90,16 @@ mod tests {
             (Stderr, "\u{fffd}"),
         ];
         assert_eq!(all, expected.map(|(stream, text)| (stream, text.to_owned())));
+    }
+
+    #[test]
+    fn the_ends_of_lines_are_kept_for_those_who_want_them() {
+        let (mut lines, mut all) = (Lines::with_ends(), String::new());
+        for piece in [b"a\r\n\nb".as_slice(), b"c\nlast"] {
+            lines.push(OutputStream::Stdout, piece, |text| all.push_str(text));
+        }
+        lines.finish(|_, text| all.push_str(text));
+        assert_eq!(all, "a\r\n\nbc\nlast");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod files;
 mod follow;
 mod lines;
 mod metrics;
+mod paths;
 mod pty;
 mod sessions;
 mod transfer;

@@ -12,7 +12,7 @@ use axum::{
 use bytes::Bytes;
 use engine::{Entry, EntryBody, ExecView, Follow};
 use futures_util::StreamExt;
-use sandbox::{Error, ErrorKind, ExecId, ExecSpec, Result, TerminalSize, Thing};
+use sandbox::{Error, ErrorKind, ExecId, ExecOutcome, ExecSpec, KillReason, Result, TerminalSize, Thing};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -90,14 +90,29 @@ pub(super) async fn status(ask: Ask) -> ApiResult<Json<Value>> {
     Ok(Json(json!({ "session_id": exec.id, "running": exec.outcome.is_none(), "output_offset": offset })))
 }
 
+/// Hangs up. What ended so does not exist any more.
 pub(super) async fn delete(ask: Ask) -> ApiResult<()> {
-    super::commands::end_if_running(&ask, &terminal(&ask).await?.id).await
+    let exec = terminal(&ask).await?;
+    match commands::hang_up(ask.sandbox(), &exec.id).await {
+        Err(error) if error.kind() == ErrorKind::WrongState => Ok(()),
+        ended => Ok(ended?),
+    }
+}
+
+fn is_deleted(exec: &ExecView) -> bool {
+    matches!(
+        exec.outcome,
+        Some(
+            ExecOutcome::Signaled { signal: commands::SIGHUP }
+                | ExecOutcome::Killed { reason: KillReason::Request }
+        )
+    )
 }
 
 async fn terminal(ask: &Ask) -> Result<ExecView> {
     let SandboxHandle { engine, who, which } = ask.sandbox();
     let exec = engine.exec_view(who, which, &exec_id(ask.caller.parameter("exec"))?).await?;
-    match exec.terminal {
+    match exec.terminal && !is_deleted(&exec) {
         true => Ok(exec),
         false => Err(Error::no_such(Thing::Exec, exec.id.as_str())),
     }

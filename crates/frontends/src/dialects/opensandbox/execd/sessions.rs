@@ -44,10 +44,8 @@ pub(super) async fn create(
     OptionalJson(asked): OptionalJson<NewSession>,
 ) -> ApiResult<Json<Value>> {
     let sandbox = ask.awake().await?;
-    // Unique, not secret: only those who may use the sandbox can use the name.
-    let name = format!("{PREFIX}{:016x}", RandomState::new().hash_one(std::process::id()));
     let spec = ContextSpec {
-        name: Some(name.parse().map_err(Error::from)?),
+        name: Some(fresh_name(PREFIX)?),
         language: Language::Bash,
         env: super::environment::with_stored(sandbox, Default::default()).await?,
         cwd: asked.cwd.filter(|cwd| !cwd.is_empty()),
@@ -55,6 +53,12 @@ pub(super) async fn create(
     };
     let made = sandbox.engine.create_context(sandbox.who, sandbox.which, spec).await?;
     Ok(Json(json!({ "session_id": made.context.name })))
+}
+
+/// A name that no other context has. Not secret: only those who may use the sandbox can use it.
+pub(super) fn fresh_name(prefix: &str) -> Result<ContextName> {
+    let name = format!("{prefix}{:016x}", RandomState::new().hash_one(std::process::id()));
+    name.parse().map_err(Error::from)
 }
 
 pub(super) async fn run(ask: Ask, JsonBody(asked): JsonBody<SessionCommand>) -> ApiResult<Response> {

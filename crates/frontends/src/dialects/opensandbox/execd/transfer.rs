@@ -8,7 +8,7 @@ use axum::{
     },
     http::{
         HeaderMap, StatusCode,
-        header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE},
+        header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE},
     },
     response::{IntoResponse, Response},
 };
@@ -19,14 +19,15 @@ use sandbox::{Error, ErrorKind, FileKind, Result, Thing};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use super::paths::expanded;
 use crate::{
     dialects::opensandbox::{
-        ask::Ask,
+        ask::{Ask, Pairs},
         files::{self, Permissions},
         handle::SandboxHandle,
     },
     http::ApiResult,
-    links::{FilePart as Part, Version},
+    links::{FilePart as Part, Version, disposition},
 };
 
 /// Longest description of one file.
@@ -81,6 +82,7 @@ async fn metadata(mut field: Field<'_>) -> Result<Metadata> {
 
 async fn write(sandbox: SandboxHandle<'_>, metadata: Metadata, mut field: Field<'_>) -> Result<()> {
     let Metadata { path, mode, owner, group } = metadata;
+    let path = expanded(sandbox, &path).await?;
     let permissions = Permissions { mode, owner, group };
     let (sender, receiver) = mpsc::channel(QUEUED_PIECES);
     let bytes: ByteStream =
@@ -113,19 +115,18 @@ fn broken(error: MultipartError) -> Error {
 /// A file, a range of its bytes, or some of its lines.
 pub(super) async fn download(ask: Ask, headers: HeaderMap) -> ApiResult<Response> {
     let query = ask.query();
-    let (path, offset, limit) = (query.required("path")?, query.number("offset")?, query.number("limit")?);
-    let SandboxHandle { engine, who, which } = ask.awake().await?;
+    let (path, lines_asked) = (query.required("path")?, Lines::asked(query)?);
+    let sandbox = ask.awake().await?;
+    let SandboxHandle { engine, who, which } = sandbox;
+    let path = &expanded(sandbox, path).await?;
     let entry = engine.stat(who, which, path, true).await?;
     if entry.kind == FileKind::Directory {
         return Err(Error::invalid(format!("{path} is a directory")).about(Thing::File, path).into());
     }
-    if offset.is_some() || limit.is_some() {
-        let first = offset.unwrap_or(1).max(1) - 1;
+    if let Some(Lines { skipped, n }) = lines_asked {
         let (_, bytes) = engine.read_file(who, which, path, 0, None).await?;
         let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8")];
-        return Ok(
-            (headers, Body::from_stream(lines(bytes, first, limit.unwrap_or(u64::MAX)))).into_response()
-        );
+        return Ok((headers, Body::from_stream(lines(bytes, skipped, n))).into_response());
     }
     let version = Version { size: entry.size, modified_at_ms: entry.modified_at_ms };
     let (start, length) = match Part::asked(&headers, version) {
@@ -136,19 +137,53 @@ pub(super) async fn download(ask: Ask, headers: HeaderMap) -> ApiResult<Response
         Part::Whole => (0, None),
         Part::Piece { start, length } => (start, Some(length)),
     };
-    let (entry, bytes) = engine.read_file(who, which, path, start, length).await?;
+    // As long as it is now: what is appended meanwhile would go beyond the length that is told.
+    let told = length.or_else(|| known_size(path, entry.size));
+    let (entry, bytes) = engine.read_file(who, which, path, start, told).await?;
     let mut response = Body::from_stream(bytes).into_response();
     let answer = response.headers_mut();
     answer.insert(CONTENT_TYPE, axum::http::HeaderValue::from_static("application/octet-stream"));
     answer.insert(ACCEPT_RANGES, axum::http::HeaderValue::from_static("bytes"));
+    let name = path.rsplit('/').next().unwrap_or_default();
+    if let Ok(disposition) = disposition(false, name).parse() {
+        answer.insert(CONTENT_DISPOSITION, disposition);
+    }
+    if let Some(told) = told {
+        answer.insert(CONTENT_LENGTH, told.into());
+    }
     if let Some(length) = length {
-        answer.insert(CONTENT_LENGTH, length.into());
         if let Ok(range) = format!("bytes {start}-{}/{}", start + length - 1, entry.size).parse() {
             answer.insert(CONTENT_RANGE, range);
         }
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     Ok(response)
+}
+
+/// The size of a file, where it is true: the kernel's own files tell another one than they have.
+fn known_size(path: &str, size: u64) -> Option<u64> {
+    let is_of_kernel = ["/proc", "/sys"].iter().any(|place| sandbox::is_beneath(path, place));
+    (size > 0 && !is_of_kernel).then_some(size)
+}
+
+/// The lines that a client asks for.
+struct Lines {
+    skipped: u64,
+    n: u64,
+}
+
+impl Lines {
+    /// Both parameters, or none of them.
+    fn asked(query: &Pairs) -> Result<Option<Self>> {
+        match (query.number("offset")?, query.number("limit")?) {
+            (None, None) => Ok(None),
+            (Some(first @ 1..), Some(n @ 1..)) => Ok(Some(Self { skipped: first - 1, n })),
+            (Some(_), Some(_)) => Err(Error::invalid("the parameters offset and limit begin with 1")),
+            (None, Some(_)) | (Some(_), None) => {
+                Err(Error::invalid("the parameters offset and limit come together"))
+            }
+        }
+    }
 }
 
 /// At most `n` lines, without the first `skipped`.

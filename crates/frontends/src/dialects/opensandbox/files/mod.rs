@@ -4,6 +4,7 @@ mod entries;
 mod owners;
 mod permissions;
 mod remove;
+mod rename;
 mod replace;
 
 pub(super) use self::{
@@ -11,5 +12,6 @@ pub(super) use self::{
     owners::Owners,
     permissions::{Permissions, create_directories, set_permissions, write},
     remove::{Removed, remove},
+    rename::rename,
     replace::{Replacement, replace},
 };

@@ -14,7 +14,7 @@ const MAX_MODE: u32 = 0o7777;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Permissions {
-    /// Octal digits in a decimal number: 755 is `rwxr-xr-x`.
+    /// Octal digits in a decimal number: 755 is `rwxr-xr-x`. Clients send 0 where none are given.
     pub(crate) mode: Option<u32>,
     pub(crate) owner: Option<String>,
     pub(crate) group: Option<String>,
@@ -81,7 +81,7 @@ impl Permissions {
     async fn check(&self, sandbox: SandboxHandle<'_>, owners: &mut Option<Owners>) -> Result<Settings> {
         let given = |name: &&String| !name.is_empty();
         let (owner, group) = (self.owner.as_ref().filter(given), self.group.as_ref().filter(given));
-        let mode = self.mode.map(octal).transpose()?;
+        let mode = self.mode.filter(|mode| *mode != 0).map(octal).transpose()?;
         if owner.is_none() && group.is_none() {
             return Ok(Settings { mode, uid: None, gid: None });
         }

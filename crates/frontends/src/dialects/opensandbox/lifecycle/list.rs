@@ -54,6 +54,10 @@ fn metadata(text: &str) -> Result<Vec<Label>> {
     let address = format!("/?{text}").parse().map_err(|_malformed| wrong())?;
     let axum::extract::Query(pairs) = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&address)
         .map_err(|_unreadable| wrong())?;
+    // `key` and `key=` are read the same, and no sandbox is meant by a key without a value.
+    if text.split('&').any(|pair| !pair.is_empty() && !pair.contains('=')) {
+        return Err(wrong());
+    }
     pairs.iter().map(|(key, value)| Label::new(key, value).map_err(Error::from)).collect()
 }
 
@@ -66,6 +70,6 @@ mod tests {
         let labels = metadata("team=x&a%2Fb=c%20d").unwrap();
         let pairs: Vec<_> = labels.iter().map(|label| (label.key.as_str(), label.value.as_str())).collect();
         assert_eq!(pairs, [("team", "x"), ("a/b", "c d")]);
-        assert!(metadata("a b=c").is_err());
+        assert!(metadata("a b=c").is_err() && metadata("broken").is_err() && metadata("a=b&broken").is_err());
     }
 }

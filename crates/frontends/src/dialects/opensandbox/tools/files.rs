@@ -205,9 +205,9 @@ struct MoveEntry {
 pub(super) async fn move_all(call: Call, arguments: MoveArguments) -> ToolResult<Done> {
     few("entries", arguments.entries.len())?;
     let target = Target::find(&call, &arguments.inside.sandbox_id).await?;
-    let SandboxHandle { engine, who, which } = target.sandbox(&call);
+    let sandbox = target.sandbox(&call);
     for (index, MoveEntry { source, destination }) in arguments.entries.iter().enumerate() {
-        let moved = engine.rename_path(who, which, source, destination, false).await;
+        let moved = files::rename(sandbox, source, destination).await;
         moved.map_err(|error| not_moved(error, index, destination))?;
     }
     Ok(done("moved"))
