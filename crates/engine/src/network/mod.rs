@@ -226,10 +226,12 @@ impl Shared {
 
 /// The means that enforce the policy as it is now: the gateway of packages opens and closes while a sandbox runs.
 fn held_now(isolation: &Isolation, plan: &sandbox::NetworkPlan) -> String {
-    let hold = match (isolation.network, plan.reaches_packages()) {
-        (NetworkHold::Loopback | NetworkHold::Packages, true) => NetworkHold::Packages,
-        (NetworkHold::Loopback | NetworkHold::Packages, false) => NetworkHold::Loopback,
-        (hold, _) => hold,
+    let hold = match isolation.network {
+        // A network waits for the next start.
+        hold if plan.needs_edge() => hold,
+        NetworkHold::Loopback | NetworkHold::Packages if plan.reaches_packages() => NetworkHold::Packages,
+        NetworkHold::Loopback | NetworkHold::Packages => NetworkHold::Loopback,
+        hold => hold,
     };
     hold.to_string()
 }

@@ -127,6 +127,17 @@ async fn a_change_that_needs_a_restart_is_pending_until_then() {
 }
 
 #[tokio::test]
+async fn what_enforces_a_policy_follows_its_change() {
+    let world = World::new().await;
+    let which = world.create().await;
+    for (preset, hold) in [(Preset::None, "none"), (Preset::Packages, "packages")] {
+        let change = NetworkChange::Replace(NetworkSpec::preset(preset));
+        let view = world.engine.change_network(&world.who, &which, change).await.unwrap();
+        assert_eq!((view.is_pending, view.held_by.as_deref()), (false, Some(hold)));
+    }
+}
+
+#[tokio::test]
 async fn forks_have_the_policy_of_their_source() {
     let world = World::new().await;
     if !world.has(Capability::Network) {
