@@ -142,8 +142,9 @@ mod tests {
         let form = |path: &str, dialect: &str| {
             let error = Error::new(ErrorKind::Unauthenticated, "no key was sent").with_next(Next::MakeKey);
             let form = ErrorForm::of(&Method::GET, path, &HeaderMap::new(), dialect);
-            form.body(&error)
-                .map(|body| body.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" "))
+            let mut fields: Vec<_> = form.body(&error)?.as_object()?.keys().cloned().collect();
+            fields.sort_unstable();
+            Some(fields.join(" "))
         };
         for path in ["/", "/v1/sandboxes", "/mcp/opensandbox", "/sse/mcp-sandbox", "/assets/x"] {
             for dialect in ["", "warren", "microsandbox", "mcp-sandbox", "opensandbox"] {
