@@ -125,7 +125,7 @@ impl Registry {
         let others = self.by_id.iter().filter(|(id, _)| Some(*id) != without).map(|(_, entry)| entry);
         let own = others.filter(|entry| entry.shared.owner.as_ref() == Some(key));
         let (n_has, has) = own.fold((0_u32, 0_u64), |(n, sum), entry| {
-            (n.saturating_add(1), sum.saturating_add(entry.shared.memory.bytes()))
+            (n.saturating_add(1), sum.saturating_add(entry.shared.claimed_memory().bytes()))
         });
         let refused = |message: String, limit: Limit, most: u64, asked: u64| {
             Err(Error::over_limit(limit, most, asked, message))
@@ -243,7 +243,7 @@ impl Core {
         {
             return Ok(Some(known));
         }
-        registry.check_room(self.config.max_sandboxes, who, shared.memory, instead_of)?;
+        registry.check_room(self.config.max_sandboxes, who, shared.claimed_memory(), instead_of)?;
         // With the registry locked: the removal of a snapshot looks for its users here afterwards.
         self.snapshots.check_usable(&shared.status.borrow().record.plan.above)?;
         registry.by_id.insert(shared.subject.id.clone(), Registered { shared, is_recorded: false });
@@ -271,9 +271,18 @@ impl Core {
         self.registry().check_room(self.config.max_sandboxes, who, memory, without)
     }
 
-    /// Whether a sandbox may claim this much memory instead of what it claims now.
-    pub(crate) fn check_memory(&self, who: &Principal, memory: ByteSize, of: &SandboxId) -> Result<()> {
-        self.registry().check_quota(who, memory, Some(of))
+    /// Lets a sandbox claim this much memory from now on, if the quota of the key that made it has room, whoever asks.
+    /// Only the daemon's owner goes beyond.
+    pub(crate) fn claim_memory(&self, who: &Principal, memory: ByteSize, of: &Shared) -> Result<()> {
+        let owner = of.owner.as_ref().filter(|_| !who.is_owner);
+        let owner = owner.and_then(|key| self.keys.quota_holder(key));
+        // Looked at and claimed in one step.
+        let registry = self.registry();
+        if let Some(owner) = owner.filter(|_| memory > of.claimed_memory()) {
+            registry.check_quota(&owner, memory, Some(&of.subject.id))?;
+        }
+        of.claim_memory(memory);
+        Ok(())
     }
 
     /// Removes everything of a sandbox but its record. By force also when its back end does not answer: whatever the
