@@ -8,8 +8,8 @@ use std::{
 };
 
 use sandbox::{
-    BackendError, ByteSize, Capability, Error, ErrorKind, Limit, MountOrigin, MountPlan, Namespace, Next,
-    RequestId, Result, SandboxId, SandboxName, SandboxPlan, Subject, Thing, VolumeId,
+    BackendError, ByteSize, Capability, Error, ErrorKind, KeyId, Limit, MountOrigin, MountPlan, Namespace,
+    Next, RequestId, Result, SandboxId, SandboxName, SandboxPlan, Subject, Thing, VolumeId,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
@@ -111,7 +111,13 @@ impl Registry {
         self.check_quota(who, memory, without)
     }
 
-    fn requested(&self, namespace: &Namespace, request: &RequestId) -> Option<Arc<Shared>> {
+    /// A request id is its caller's own: `owner` is the key, if one was used.
+    fn requested(
+        &self,
+        namespace: &Namespace,
+        owner: Option<&KeyId>,
+        request: &RequestId,
+    ) -> Option<Arc<Shared>> {
         let mut all = self.by_id.values().map(|entry| &entry.shared);
         let found = all.find(|shared| {
             shared.subject.namespace == *namespace && shared.request_id.as_ref() == Some(request)
@@ -239,7 +245,7 @@ impl Core {
     ) -> Result<Option<Arc<Shared>>> {
         let mut registry = self.registry();
         if let Some(request) = &shared.request_id
-            && let Some(known) = registry.requested(&shared.subject.namespace, request)
+            && let Some(known) = registry.requested(&shared.subject.namespace, shared.owner.as_ref(), request)
         {
             return Ok(Some(known));
         }
@@ -363,9 +369,14 @@ impl Core {
         found.map(|entry| Arc::clone(&entry.shared))
     }
 
-    /// The sandbox that this request made, or is making.
-    pub(crate) fn requested(&self, namespace: &Namespace, request: &RequestId) -> Option<Arc<Shared>> {
-        self.registry().requested(namespace, request)
+    /// The sandbox that this request of this caller made, or is making.
+    pub(crate) fn requested(
+        &self,
+        who: &Principal,
+        namespace: &Namespace,
+        request: &RequestId,
+    ) -> Option<Arc<Shared>> {
+        self.registry().requested(namespace, who.key.as_ref(), request)
     }
 
     /// All sandboxes, oldest first.

@@ -179,7 +179,12 @@ async fn the_same_request_again_needs_no_second_place() {
     let request_id: Option<RequestId> = Some("once".parse().unwrap());
     let spec = SandboxSpec { request_id, ..SandboxSpec::default() };
     let first = world.engine.create_sandbox(&who, spec.clone()).await.unwrap();
-    assert_eq!(world.engine.create_sandbox(&who, spec).await.unwrap().id, first.id);
+    assert_eq!(world.engine.create_sandbox(&who, spec.clone()).await.unwrap().id, first.id);
+    // The id is the key's own.
+    let friend = holder(&world, None, None).await;
+    let other = world.engine.create_sandbox(&friend, spec.clone()).await.unwrap();
+    assert_ne!(other.id, first.id);
+    assert_eq!(world.engine.create_sandbox(&friend, spec).await.unwrap().id, other.id);
 }
 
 #[tokio::test]
