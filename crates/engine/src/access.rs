@@ -223,6 +223,19 @@ mod tests {
     }
 
     #[test]
+    /// Only the daemon's owner binds public keys of SSH. They are not secret: whoever binds another person's decides
+    /// where that person's logins lead.
+    pub(crate) fn may_bind_ssh_keys(&self) -> Result<()> {
+        self.may_change()?;
+        if self.is_owner {
+            return Ok(());
+        }
+        let message = format!("{} may not add SSH keys", self.name);
+        Err(Error::new(ErrorKind::Denied, message).with_hint(
+            "Ask the user who runs the daemon for it, or log in with the key itself as the password.",
+        ))
+    }
+
     fn only_whoever_runs_the_daemon_manages_keys_and_secrets() {
         let operator = Principal::operator("root");
         assert!(operator.may_manage_keys().is_ok());
@@ -236,3 +249,4 @@ mod tests {
         }
     }
 }
+            assert_eq!(who.may_bind_ssh_keys().unwrap_err().kind(), ErrorKind::Denied, "{who:?}");

@@ -99,11 +99,10 @@ fn fingerprint(blob: &[u8]) -> String {
 }
 
 impl Engine {
-    /// Binds a public key to a key. The daemon's owner may bind to any key, a key to itself only: what logs in ends
-    /// with that key, so a leaked one gains nothing that outlives it.
+    /// Binds a public key to a key. What logs in ends with that key.
     #[crate::boxed]
     pub async fn add_ssh_key(&self, who: &Principal, key: &str, public_key: &str) -> Result<SshKeyView> {
-        who.may_change()?;
+        who.may_bind_ssh_keys()?;
         let (core, named) = (self.core(), key);
         let now = core.clock.now();
         core.keys.admit(who, now)?;
