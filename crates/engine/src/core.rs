@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) ssh_keys: SshKeys,
     pub(crate) shares: Shares,
     pub(crate) link_secret: LinkSecret,
+    /// Signs for callers without a key who are not the daemon's owner.
+    pub(crate) passing_link_secret: LinkSecret,
     pub(crate) disk: Disk,
     pub(crate) jobs: Jobs,
     pub(crate) volumes: Volumes,
@@ -120,7 +122,9 @@ impl Registry {
     ) -> Option<Arc<Shared>> {
         let mut all = self.by_id.values().map(|entry| &entry.shared);
         let found = all.find(|shared| {
-            shared.subject.namespace == *namespace && shared.request_id.as_ref() == Some(request)
+            shared.subject.namespace == *namespace
+                && shared.owner.as_ref() == owner
+                && shared.request_id.as_ref() == Some(request)
         });
         found.map(Arc::clone)
     }
@@ -214,6 +218,7 @@ impl Core {
             ssh_keys,
             shares,
             link_secret,
+            passing_link_secret: LinkSecret::of_this_run(),
             disk: Disk::new(),
             jobs: Jobs::default(),
             volumes,
