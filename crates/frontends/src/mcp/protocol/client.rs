@@ -122,3 +122,40 @@ impl fmt::Display for Owner {
         f.write_str(&self.name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+    use sandbox::{KeyId, ShareId};
+
+    use super::*;
+
+    fn with_key() -> Principal {
+        Principal {
+            key: Some(KeyId::from_random([1; 8])),
+            ..Principal::of_namespace("ana", Namespace::default())
+        }
+    }
+
+    #[test]
+    fn whoever_only_watches_is_no_client() {
+        let asked =
+            |who: Principal| principal(&Request::builder().extension(who).body(()).unwrap().into_parts().0);
+        assert_eq!(asked(with_key()).unwrap(), with_key());
+        let watcher = Principal { share: Some(ShareId::from_random([2; 8])), ..with_key() };
+        assert_eq!(asked(watcher).unwrap_err().kind(), ErrorKind::Denied);
+    }
+
+    #[test]
+    fn the_same_key_with_other_rights_is_another_owner() {
+        let own = Owner::of(&with_key());
+        assert_eq!(Owner::of(&Principal { name: "renamed".to_owned(), ..with_key() }), own);
+        for other in [
+            Principal { access: Access::ReadOnly, ..with_key() },
+            Principal { scope: Scope::All, ..with_key() },
+            Principal { key: Some(KeyId::from_random([3; 8])), ..with_key() },
+        ] {
+            assert_ne!(Owner::of(&other), own, "{other:?}");
+        }
+    }
+}
