@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use images::Reach;
 use sandbox::{
-    ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, NetworkRequest, Policy, Result, SandboxId,
+    ByteSize, Error, ErrorKind, KeyId, KeyView, Namespace, NetworkRequest, Policy, Result, SandboxId, ShareId,
 };
 
 use crate::{events::Subject, sessions::SessionId};
@@ -25,9 +25,11 @@ pub struct Principal {
     pub is_owner: bool,
     /// The session of the dashboard that it came by, if any: it ends with that.
     pub session: Option<SessionId>,
+    /// The share that it watches by, if any.
+    pub share: Option<ShareId>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Every namespace.
     All,
@@ -39,7 +41,7 @@ pub enum Scope {
     Maker { namespace: Option<Namespace>, key: KeyId },
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Access {
     #[default]
     ReadWrite,
@@ -73,7 +75,17 @@ impl Principal {
 
     fn without_key(name: String, scope: Scope) -> Self {
         let (access, quota) = (Access::ReadWrite, Quota::default());
-        Self { name, scope, key: None, access, quota, network: None, is_owner: false, session: None }
+        Self {
+            name,
+            scope,
+            key: None,
+            access,
+            quota,
+            network: None,
+            is_owner: false,
+            session: None,
+            share: None,
+        }
     }
 
     pub(crate) fn of_key(key: &KeyView) -> Self {
@@ -86,6 +98,7 @@ impl Principal {
             network: key.network.clone().map(Arc::new),
             is_owner: false,
             session: None,
+            share: None,
         }
     }
 
@@ -110,7 +123,7 @@ impl Principal {
     /// Whether this caller was shown something by another, and may not pass it on: what it signed would have the
     /// rights of whoever shared, and outlive the share.
     pub fn is_watcher(&self) -> bool {
-        self.session.is_some() && matches!(self.scope, Scope::Sandbox { .. } | Scope::Maker { .. })
+        self.share.is_some()
     }
 
     /// Refuses callers who only watch along.
@@ -120,6 +133,20 @@ impl Principal {
         }
         let message = format!("{} may watch, and not pass anything on", self.name);
         Err(Error::new(ErrorKind::Denied, message).with_hint("Ask whoever shared this with you."))
+    }
+
+    /// Whether this caller has a whole namespace or more, and not just one thing that it was given.
+    pub(crate) fn has_namespace(&self) -> bool {
+        matches!(self.scope, Scope::All | Scope::One(_))
+    }
+
+    /// Images belong to no namespace: everyone sees them, except those who were given a single thing.
+    pub(crate) fn may_see_images(&self) -> Result<()> {
+        if self.has_namespace() {
+            return Ok(());
+        }
+        let message = format!("{} may not see images", self.name);
+        Err(Error::new(ErrorKind::Denied, message).with_hint("Ask whoever gave you this access."))
     }
 
     /// The namespace for names without one.
@@ -196,6 +223,19 @@ impl Principal {
         self.key == request.key && (self.key.is_some() || self.name == request.asked_by)
     }
 
+    /// Only the daemon's owner binds public keys of SSH. They are not secret: whoever binds another person's decides
+    /// where that person's logins lead.
+    pub(crate) fn may_bind_ssh_keys(&self) -> Result<()> {
+        self.may_change()?;
+        if self.is_owner {
+            return Ok(());
+        }
+        let message = format!("{} may not add SSH keys", self.name);
+        Err(Error::new(ErrorKind::Denied, message).with_hint(
+            "Ask the user who runs the daemon for it, or log in with the key itself as the password.",
+        ))
+    }
+
     /// Only the daemon's owner makes and revokes keys, never a key: a leaked one must not be able to make itself a
     /// successor.
     pub(crate) fn may_manage_keys(&self) -> Result<()> {
@@ -233,6 +273,7 @@ mod tests {
         for who in [with_key, reader, namespaced, Principal::developer("dev")] {
             assert_eq!(who.may_manage_keys().unwrap_err().kind(), ErrorKind::Denied, "{who:?}");
             assert_eq!(who.may_manage_secrets().unwrap_err().kind(), ErrorKind::Denied, "{who:?}");
+            assert_eq!(who.may_bind_ssh_keys().unwrap_err().kind(), ErrorKind::Denied, "{who:?}");
         }
     }
 }

@@ -194,10 +194,12 @@ impl Engine {
         core.audit.put(new).await;
     }
 
-    /// Records the refusal of an unidentified caller.
+    /// Records the refusal of an unidentified caller. The namespace that it named is not its own: only those who see
+    /// all of them see its calls.
     #[crate::boxed]
     pub async fn record_unknown_call(&self, call: CallRecord) {
         let core = self.core();
+        let call = CallRecord { namespace: None, ..call };
         core.audit.put(new_call(call, core.clock.now())).await;
     }
 

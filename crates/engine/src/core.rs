@@ -8,8 +8,8 @@ use std::{
 };
 
 use sandbox::{
-    BackendError, ByteSize, Capability, Error, ErrorKind, Limit, MountOrigin, MountPlan, Namespace, Next,
-    RequestId, Result, SandboxId, SandboxName, SandboxPlan, Subject, Thing, VolumeId,
+    BackendError, ByteSize, Capability, Error, ErrorKind, KeyId, Limit, MountOrigin, MountPlan, Namespace,
+    Next, RequestId, Result, SandboxId, SandboxName, SandboxPlan, Subject, Thing, VolumeId,
 };
 use store::{CorruptRow, Store};
 use tokio::sync::{RwLock, watch};
@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) ssh_keys: SshKeys,
     pub(crate) shares: Shares,
     pub(crate) link_secret: LinkSecret,
+    /// Signs for callers without a key who are not the daemon's owner.
+    pub(crate) passing_link_secret: LinkSecret,
     pub(crate) disk: Disk,
     pub(crate) jobs: Jobs,
     pub(crate) volumes: Volumes,
@@ -111,10 +113,18 @@ impl Registry {
         self.check_quota(who, memory, without)
     }
 
-    fn requested(&self, namespace: &Namespace, request: &RequestId) -> Option<Arc<Shared>> {
+    /// A request id is its caller's own: `owner` is the key, if one was used.
+    fn requested(
+        &self,
+        namespace: &Namespace,
+        owner: Option<&KeyId>,
+        request: &RequestId,
+    ) -> Option<Arc<Shared>> {
         let mut all = self.by_id.values().map(|entry| &entry.shared);
         let found = all.find(|shared| {
-            shared.subject.namespace == *namespace && shared.request_id.as_ref() == Some(request)
+            shared.subject.namespace == *namespace
+                && shared.owner.as_ref() == owner
+                && shared.request_id.as_ref() == Some(request)
         });
         found.map(Arc::clone)
     }
@@ -125,7 +135,7 @@ impl Registry {
         let others = self.by_id.iter().filter(|(id, _)| Some(*id) != without).map(|(_, entry)| entry);
         let own = others.filter(|entry| entry.shared.owner.as_ref() == Some(key));
         let (n_has, has) = own.fold((0_u32, 0_u64), |(n, sum), entry| {
-            (n.saturating_add(1), sum.saturating_add(entry.shared.memory.bytes()))
+            (n.saturating_add(1), sum.saturating_add(entry.shared.claimed_memory().bytes()))
         });
         let refused = |message: String, limit: Limit, most: u64, asked: u64| {
             Err(Error::over_limit(limit, most, asked, message))
@@ -208,6 +218,7 @@ impl Core {
             ssh_keys,
             shares,
             link_secret,
+            passing_link_secret: LinkSecret::of_this_run(),
             disk: Disk::new(),
             jobs: Jobs::default(),
             volumes,
@@ -239,11 +250,11 @@ impl Core {
     ) -> Result<Option<Arc<Shared>>> {
         let mut registry = self.registry();
         if let Some(request) = &shared.request_id
-            && let Some(known) = registry.requested(&shared.subject.namespace, request)
+            && let Some(known) = registry.requested(&shared.subject.namespace, shared.owner.as_ref(), request)
         {
             return Ok(Some(known));
         }
-        registry.check_room(self.config.max_sandboxes, who, shared.memory, instead_of)?;
+        registry.check_room(self.config.max_sandboxes, who, shared.claimed_memory(), instead_of)?;
         // With the registry locked: the removal of a snapshot looks for its users here afterwards.
         self.snapshots.check_usable(&shared.status.borrow().record.plan.above)?;
         registry.by_id.insert(shared.subject.id.clone(), Registered { shared, is_recorded: false });
@@ -271,9 +282,18 @@ impl Core {
         self.registry().check_room(self.config.max_sandboxes, who, memory, without)
     }
 
-    /// Whether a sandbox may claim this much memory instead of what it claims now.
-    pub(crate) fn check_memory(&self, who: &Principal, memory: ByteSize, of: &SandboxId) -> Result<()> {
-        self.registry().check_quota(who, memory, Some(of))
+    /// Lets a sandbox claim this much memory from now on, if the quota of the key that made it has room, whoever asks.
+    /// Only the daemon's owner goes beyond.
+    pub(crate) fn claim_memory(&self, who: &Principal, memory: ByteSize, of: &Shared) -> Result<()> {
+        let owner = of.owner.as_ref().filter(|_| !who.is_owner);
+        let owner = owner.and_then(|key| self.keys.quota_holder(key));
+        // Looked at and claimed in one step.
+        let registry = self.registry();
+        if let Some(owner) = owner.filter(|_| memory > of.claimed_memory()) {
+            registry.check_quota(&owner, memory, Some(&of.subject.id))?;
+        }
+        of.claim_memory(memory);
+        Ok(())
     }
 
     /// Removes everything of a sandbox but its record. By force also when its back end does not answer: whatever the
@@ -354,9 +374,14 @@ impl Core {
         found.map(|entry| Arc::clone(&entry.shared))
     }
 
-    /// The sandbox that this request made, or is making.
-    pub(crate) fn requested(&self, namespace: &Namespace, request: &RequestId) -> Option<Arc<Shared>> {
-        self.registry().requested(namespace, request)
+    /// The sandbox that this request of this caller made, or is making.
+    pub(crate) fn requested(
+        &self,
+        who: &Principal,
+        namespace: &Namespace,
+        request: &RequestId,
+    ) -> Option<Arc<Shared>> {
+        self.registry().requested(namespace, who.key.as_ref(), request)
     }
 
     /// All sandboxes, oldest first.

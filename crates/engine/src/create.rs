@@ -309,7 +309,7 @@ async fn attempt(
 ) -> Result<Attempt> {
     let Wanted { spec, pending, replaces, first } = wanted;
     if let Some(request) = &spec.request_id
-        && let Some(shared) = core.requested(&spec.namespace, request)
+        && let Some(shared) = core.requested(who, &spec.namespace, request)
     {
         return earlier(core, &shared).await;
     }

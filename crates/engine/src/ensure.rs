@@ -76,7 +76,7 @@ impl Engine {
         namespace: &Namespace,
         request: &RequestId,
     ) -> Result<Option<SandboxView>> {
-        let known = self.core().requested(namespace, request).filter(|_| who.sees(namespace));
+        let known = self.core().requested(who, namespace, request).filter(|_| who.sees(namespace));
         let Some(shared) = known else { return Ok(None) };
         match earlier(self.core(), &shared).await? {
             Attempt::Made(shared, _) => Ok(Some(shared.view())),

@@ -323,6 +323,7 @@ impl Core {
 
     async fn images_of(self: &Arc<Self>, who: &Principal) -> Result<&Images> {
         self.keys.admit(who, self.clock.now())?;
+        who.may_see_images()?;
         self.images().await
     }
 

@@ -87,6 +87,11 @@ impl Keys {
         key.ended_at(now).is_none().then(|| Principal::of_key(key))
     }
 
+    /// The principal whose quota counts what a key made, whether the key has ended or not.
+    pub(crate) fn quota_holder(&self, id: &KeyId) -> Option<Principal> {
+        self.lock().get(id).map(|record| Principal::of_key(&record.key))
+    }
+
     /// When a key ends by itself.
     pub(crate) fn expires_at(&self, id: &KeyId) -> Option<Timestamp> {
         self.lock().get(id)?.key.expires_at

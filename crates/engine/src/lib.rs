@@ -105,7 +105,7 @@ pub use crate::{
     files::{FilesOf, GrepQuery, InsideListener, Listing, Matches, Paths, WriteOptions},
     keys::NewKey,
     lifecycle::Force,
-    links::{LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
+    links::{LinkLasts, LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
     network::{
         NetworkChange, NetworkDenial, NetworkDenials, NetworkLogEntry, NetworkPatch, NetworkReach,
         NetworkRequestView, NetworkView,

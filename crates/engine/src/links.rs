@@ -3,7 +3,7 @@
 //!
 //! A link is bound to the sandbox's id (not its name, which another may have tomorrow), to the path, to its end, and to
 //! the key that requested it: it never outlives that key, and never shows what that key may not see. It contains the
-//! key's id, not the key itself.
+//! key's id, not the key itself. A link of a caller without a key, other than the daemon's owner, ends with the daemon.
 
 use std::{
     fmt,
@@ -21,7 +21,9 @@ use sandbox::{Error, ErrorKind, ExecId, KeyId, Namespace, Result, SandboxId, pat
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use crate::{Access, Engine, Principal, Quota, SandboxRef, Scope, clock::later, files::checked, names};
+use crate::{
+    Access, Engine, Principal, Quota, SandboxRef, Scope, clock::later, core::Core, files::checked, names,
+};
 
 /// Longest life of a link: a week. For longer use, copy the file.
 pub const MAX_LINK_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -88,6 +90,17 @@ pub struct OpenLink {
     pub who: Principal,
     pub sandbox: SandboxId,
     pub target: LinkTarget,
+    pub lasts: LinkLasts,
+}
+
+/// How long a link lasts, apart from its sandbox and the key that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkLasts {
+    Until(Timestamp),
+    /// As long as its port is public.
+    WhilePublic,
+    /// The asker showed a key of its own.
+    WithItsKey,
 }
 
 /// Why a link is refused.
@@ -128,6 +141,15 @@ impl LinkSecret {
                 tracing::error!("{error}: there are no links");
                 [0; SECRET_BYTES]
             })
+        }))
+    }
+
+    /// One that nobody stores: what it signed ends with the daemon.
+    pub(crate) fn of_this_run() -> Self {
+        Self(random().unwrap_or_else(|error| {
+            // Then nothing that it signed is ever opened.
+            tracing::error!("{error}: there are no links for those without a key");
+            [0; SECRET_BYTES]
         }))
     }
 
@@ -189,6 +211,19 @@ fn make(path: &Path) -> io::Result<[u8; SECRET_BYTES]> {
     Ok(secret)
 }
 
+impl Core {
+    /// What a caller was given because the operator tried things out (`--dev`) must not outlast that.
+    fn link_signer(&self, who: &Principal) -> &LinkSecret {
+        if who.key.is_none() && !who.is_owner { &self.passing_link_secret } else { &self.link_secret }
+    }
+
+    fn open_claims(&self, token: &str) -> Option<Claims> {
+        let lasting = self.link_secret.open(DOMAIN, token);
+        let claims = lasting.or_else(|| self.passing_link_secret.open(DOMAIN, token))?;
+        Claims::from_bytes(&claims)
+    }
+}
+
 impl Engine {
     /// Makes a link for a caller who may see the sandbox. The target's existence is checked when it is opened.
     pub fn sign_link(
@@ -211,7 +246,7 @@ impl Engine {
         let expires_at = later(core.clock.now(), ttl.clamp(Duration::from_secs(1), target.max_ttl()));
         let claims =
             Claims { sandbox: sandbox.clone(), key: who.key.clone(), expires_at, target: target.clone() };
-        let token = core.link_secret.sign(DOMAIN, &claims.to_bytes())?;
+        let token = core.link_signer(who).sign(DOMAIN, &claims.to_bytes())?;
         Ok(SignedLink { token, expires_at: claims.expires_at })
     }
 
@@ -219,9 +254,7 @@ impl Engine {
     pub fn open_link(&self, token: &str) -> Result<OpenLink, LinkRefused> {
         let core = self.core();
         let forged = || LinkRefused::Forged(no_such_link());
-        let claims = core.link_secret.open(DOMAIN, token);
-        let claims = claims.as_deref().and_then(Claims::from_bytes).ok_or_else(forged)?;
-        let Claims { sandbox, key, expires_at, target } = claims;
+        let Claims { sandbox, key, expires_at, target } = core.open_claims(token).ok_or_else(forged)?;
         if core.clock.now() >= expires_at {
             return Err(LinkRefused::Ended(
                 Error::not_found("this link has expired").with_hint("Ask for a new one."),
@@ -237,7 +270,19 @@ impl Engine {
             return Err(LinkRefused::Gone { sandbox, error: no_such_link() });
         };
         let who = holder(asker, found.subject.namespace.clone(), &sandbox, &target);
-        Ok(OpenLink { who, sandbox, target })
+        Ok(OpenLink { who, sandbox, target, lasts: LinkLasts::Until(expires_at) })
+    }
+
+    /// Returns when a link ends by itself. Its key's end is [`Engine::principal_ended`].
+    #[crate::boxed]
+    pub async fn link_ended(&self, link: &OpenLink) {
+        match (link.lasts, &link.target) {
+            (LinkLasts::Until(at), _) => self.core().clock.sleep_until(at).await,
+            (LinkLasts::WhilePublic, LinkTarget::Port { port }) => {
+                self.public_port_ended(&link.sandbox, *port).await;
+            }
+            (LinkLasts::WhilePublic | LinkLasts::WithItsKey, _) => std::future::pending().await,
+        }
     }
 }
 
@@ -260,6 +305,7 @@ fn holder(asker: Principal, namespace: Namespace, id: &SandboxId, target: &LinkT
         network: asker.network,
         is_owner: false,
         session: None,
+        share: None,
     }
 }
 

@@ -18,19 +18,19 @@ use std::{
 use guest_protocol::Target;
 use sandbox::{
     Action, Capability, Error, ErrorKind, ExposedPort, MAX_EXPOSED_PORTS, Next, PortSpec, PortView, Result,
-    SandboxState, Setting, Thing, network::Protocol,
+    SandboxId, SandboxState, Setting, Thing, network::Protocol,
 };
 use store::SandboxRecord;
 use tokio::{io::copy_bidirectional_with_sizes, net::TcpStream, sync::Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    Engine, LinkTarget, OpenLink, Principal, Quota, SandboxRef, Scope,
+    Engine, LinkLasts, LinkTarget, OpenLink, Principal, Quota, SandboxRef, Scope,
     access::Access,
     core::{Core, until},
     driver::Command,
     lifecycle::ask,
-    shared::Shared,
+    shared::{Shared, Status},
 };
 
 /// Connections to one published port at the same time; the next ones wait in the kernel's queue.
@@ -377,7 +377,7 @@ impl Engine {
     pub fn open_public_port(&self, which: &SandboxRef, port: u16) -> Option<OpenLink> {
         let core = self.core();
         let found = core.find(&Principal::developer("everybody"), which).ok()?;
-        let is_public = found.port_records().iter().any(|exposed| exposed.port == port && exposed.public);
+        let is_public = is_public(&found.port_records(), port);
         let (id, namespace) = (found.subject.id.clone(), found.subject.namespace.clone());
         is_public.then(|| OpenLink {
             who: Principal {
@@ -389,11 +389,27 @@ impl Engine {
                 network: None,
                 is_owner: false,
                 session: None,
+                share: None,
             },
             sandbox: id,
             target: LinkTarget::Port { port },
+            lasts: LinkLasts::WhilePublic,
         })
     }
+
+    /// Returns when a port is not public any more, or its sandbox is gone.
+    pub(crate) async fn public_port_ended(&self, sandbox: &SandboxId, port: u16) {
+        let Some(mut status) = self.core().recorded(sandbox).map(|shared| shared.status.subscribe()) else {
+            return;
+        };
+        let is_over = |status: &Status| status.gone.is_some() || !is_public(&status.record.ports, port);
+        // Nobody can change it any more once the sender is gone.
+        status.wait_for(is_over).await.map(drop).unwrap_or_default();
+    }
+}
+
+fn is_public(exposed: &[ExposedPort], port: u16) -> bool {
+    exposed.iter().any(|exposed| exposed.port == port && exposed.public)
 }
 
 /// Refuses a UDP port on a back end whose guests hand out no sockets.

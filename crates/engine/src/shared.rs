@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     /// The key that made it.
     pub(crate) owner: Option<KeyId>,
     /// Its share of its owner's memory quota; see `Core::claimed_memory`.
-    pub(crate) memory: ByteSize,
+    claimed_memory: AtomicU64,
     /// Digest of the image it is made on.
     pub(crate) image_digest: Option<String>,
     /// Only the driver sends.
@@ -116,7 +116,7 @@ impl Shared {
             subject,
             request_id,
             owner,
-            memory,
+            claimed_memory: AtomicU64::new(memory.bytes()),
             image_digest,
             status: watch::Sender::new(status),
             inbox,
@@ -169,6 +169,15 @@ impl Shared {
         self.given_up.notify_one();
         // `self` holds the sender, so the wait ends only with the adoption.
         drop(self.status.subscribe().wait_for(|status| !status.adopting).await);
+    }
+
+    pub(crate) fn claimed_memory(&self) -> ByteSize {
+        ByteSize(self.claimed_memory.load(Ordering::Relaxed))
+    }
+
+    /// Sets the claim unasked: [`crate::core::Core::claim_memory`] asks whether there is room.
+    pub(crate) fn claim_memory(&self, memory: ByteSize) {
+        self.claimed_memory.store(memory.bytes(), Ordering::Relaxed);
     }
 
     /// Its name in messages.

@@ -1,6 +1,6 @@
 //! SQL for sandboxes.
 
-use rusqlite::{OptionalExtension, Params, Row, named_params};
+use rusqlite::{OptionalExtension, Params, Row, named_params, params_from_iter};
 use sandbox::{KeyId, Namespace, RequestId, SandboxId, SandboxName};
 
 use crate::{
@@ -19,6 +19,11 @@ const UPDATE: &str = "UPDATE sandboxes SET namespace = :namespace, name = :name,
      created_at = :created_at, started_at = :started_at, stopped_at = :stopped_at, expires_at = :expires_at, \
      last_active_at = :last_active_at, owner = :owner, replaces = :replaces, ports = :ports, \
      network_requests = :network_requests WHERE id = :id";
+
+/// Other sandboxes with the same name, and those of the same request: its id is its owner's own.
+const OF_NAME: &str = "SELECT id FROM sandboxes WHERE namespace = ?1 AND id <> ?2 AND name = ?3";
+const OF_REQUEST: &str = "SELECT id FROM sandboxes WHERE namespace = ?1 AND id <> ?2 AND request_id = ?3 \
+     AND COALESCE(owner, '') = ?4";
 
 pub(crate) fn insert(database: &Database, record: &SandboxRecord) -> Result<(), StoreError> {
     match write(database, INSERT, record) {
@@ -78,20 +83,20 @@ fn refusal(database: &Database, record: &SandboxRecord, source: rusqlite::Error)
     if source.sqlite_error_code() != Some(rusqlite::ErrorCode::ConstraintViolation) {
         return database.error("writing a sandbox", source);
     }
-    let holder = |column: &str, value: &str| {
-        let sql = format!("SELECT id FROM sandboxes WHERE namespace = ?1 AND {column} = ?2 AND id <> ?3");
-        let keys = [record.namespace.as_str(), value, record.id.as_str()];
-        database.connection.query_row(&sql, keys, |row| row.get::<_, String>(0)).optional()
+    let holder = |sql: &str, keys: &[&str]| {
+        database.connection.query_row(sql, params_from_iter(keys), |row| row.get::<_, String>(0)).optional()
     };
+    let (namespace, own) = (record.namespace.as_str(), record.id.as_str());
     if let Some(request) = &record.spec.request_id
-        && let Ok(Some(id)) = holder("request_id", request.as_str())
+        && let owner = record.owner.as_ref().map_or("", KeyId::as_str)
+        && let Ok(Some(id)) = holder(OF_REQUEST, &[namespace, own, request.as_str(), owner])
     {
         return match id.parse() {
             Ok(id) => StoreError::RequestKnown { id },
             Err(reason) => StoreError::Corrupt { what: "sandbox", id, reason: format!("id: {reason}") },
         };
     }
-    if let Ok(Some(_id)) = holder("name", record.name.as_str()) {
+    if let Ok(Some(_id)) = holder(OF_NAME, &[namespace, own, record.name.as_str()]) {
         return StoreError::NameTaken { name: record.name.clone(), namespace: record.namespace.clone() };
     }
     database.error("writing a sandbox", source)

@@ -5,7 +5,7 @@ use std::{os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use jiff::Timestamp;
 use sandbox::{
-    BackendKind, Defaults, EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Isolation, Lifetime,
+    BackendKind, Defaults, EventKind, ExecId, ExecOutcome, ExecSpec, ExecState, Isolation, KeyId, Lifetime,
     Namespace, NetworkHold, OnExpiry, RequestId, SandboxId, SandboxName, SandboxSpec, SandboxState, plan,
 };
 use store::{ExecRecord, MAX_EVENTS, NewEvent, SandboxRecord, Store, StoreError};
@@ -164,6 +164,14 @@ async fn the_same_request_finds_the_first_sandbox() {
     let again = SandboxRecord { id: SandboxId::from_random([2; 8]), ..first.clone() };
     let error = store.insert_sandbox(again).await.unwrap_err();
     assert!(matches!(error, StoreError::RequestKnown { id } if id == first.id));
+    // The id is its owner's own.
+    let foreign = SandboxRecord { owner: Some(KeyId::from_random([1; 8])), ..sandbox(3, "api") };
+    let spec = first.spec.clone();
+    store.insert_sandbox(SandboxRecord { spec: spec.clone(), ..foreign.clone() }).await.unwrap();
+    let again = SandboxRecord { spec, owner: foreign.owner.clone(), ..sandbox(4, "db") };
+    let error = store.insert_sandbox(again).await.unwrap_err();
+    assert!(matches!(error, StoreError::RequestKnown { id } if id == foreign.id));
+    store.remove_sandbox(foreign.id).await.unwrap();
     let found = store.sandbox_requested(first.namespace.clone(), request("r-1")).await.unwrap();
     assert_eq!(found, Some(first));
 }

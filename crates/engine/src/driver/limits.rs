@@ -1,6 +1,7 @@
 //! Limits that change while the sandbox lives.
 
-use sandbox::{Isolation, LimitKind, Limits, LimitsPlan, Result, limit_warnings};
+use sandbox::{Isolation, LimitKind, Limits, LimitsPlan, Result, SandboxPlan, limit_warnings};
+use store::SandboxRecord;
 
 use super::Driver;
 use crate::{Principal, error};
@@ -9,12 +10,23 @@ impl Driver {
     /// The record first; then the instance holds it, if there is one. If it cannot, everything stays as it was.
     pub(super) async fn change_limits(&mut self, change: &Limits, who: &Principal) -> Result<()> {
         let before = self.record.clone();
-        let decided = sandbox::change_limits(&before.plan.limits, change)?;
         let mut plan = before.plan.clone();
-        plan.limits = decided.clone();
-        if plan.limits.memory_and_swap() > before.plan.limits.memory_and_swap() {
-            self.core.check_memory(who, self.core.claimed_memory(&plan), &before.id)?;
-        }
+        plan.limits = sandbox::change_limits(&before.plan.limits, change)?;
+        let (claimed, claim) = (self.shared.claimed_memory(), self.core.claimed_memory(&plan));
+        // What is given back counts until it is certain that it is.
+        self.core.claim_memory(who, claim.max(claimed), &self.shared)?;
+        let changed = self.put_limits(before, plan, change).await;
+        self.shared.claim_memory(if changed.is_ok() { claim } else { claimed });
+        changed
+    }
+
+    async fn put_limits(
+        &mut self,
+        before: SandboxRecord,
+        mut plan: SandboxPlan,
+        change: &Limits,
+    ) -> Result<()> {
+        let decided = plan.limits.clone();
         let asked = &mut self.record.spec.limits;
         asked.memory = change.memory.or(asked.memory);
         asked.swap = change.swap.or(asked.swap);

@@ -163,7 +163,7 @@ impl Engine {
         let holder = Holder::of(who)?;
         let (token, now) = (random_secret()?, core.clock.now());
         let expires_at = later(now, ONCE_LASTS);
-        core.keys.sessions.insert_once(&token, holder, expires_at, now);
+        core.keys.sessions.insert_once(&token, holder, expires_at, now)?;
         Ok(OnceToken { token, expires_at })
     }
 
@@ -202,6 +202,11 @@ fn no_such_token() -> Error {
 /// The error for a session whose origin, such as a key, has ended.
 pub(crate) fn signed_out() -> Error {
     Error::new(ErrorKind::Unauthenticated, "this session has ended").with_next(Next::SignIn)
+}
+
+fn too_many_once(most: usize) -> Error {
+    let message = format!("{most} one-time addresses wait for their use, which is the limit");
+    Error::new(ErrorKind::LimitReached, message).with_hint("Try again in a few minutes.")
 }
 
 fn too_many(most: usize) -> Error {

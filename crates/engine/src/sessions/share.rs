@@ -145,6 +145,7 @@ impl Core {
             network: None,
             is_owner: false,
             session: None,
+            share: Some(share.id.clone()),
         })
     }
 

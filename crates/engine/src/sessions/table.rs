@@ -9,15 +9,17 @@ use std::{
 use jiff::Timestamp;
 use sandbox::{Result, ShareId};
 
-use super::{Holder, too_many};
+use super::{Holder, too_many, too_many_once};
 use crate::secret::{self, Hash};
 
 /// Sessions of one key, of its shares together, and of those without a key; the oldest ends for a further one.
 const MAX_SESSIONS_EACH: usize = 64;
 /// All sessions together.
 const MAX_SESSIONS: usize = 8192;
-/// One-time tokens that wait for their use; the oldest is forgotten for a further one.
-const MAX_ONCE_TOKENS: usize = 64;
+/// One-time tokens of one holder that wait for their use; the oldest is forgotten for a further one.
+const MAX_ONCE_TOKENS_EACH: usize = 64;
+/// All one-time tokens together.
+const MAX_ONCE_TOKENS: usize = 8192;
 
 /// Names a session, and is not secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -99,14 +101,22 @@ impl Sessions {
         self.lock().sessions.retain(|_, session| !is_of_it(&session.holder));
     }
 
-    pub(super) fn insert_once(&self, token: &str, holder: Holder, expires_at: Timestamp, now: Timestamp) {
+    pub(super) fn insert_once(
+        &self,
+        token: &str,
+        holder: Holder,
+        expires_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<()> {
         let mut known = self.lock();
         known.once.retain(|_, once| now < once.expires_at);
-        while known.once.len() >= MAX_ONCE_TOKENS {
-            let oldest = known.once.iter().min_by_key(|(_, once)| once.expires_at).map(|(hash, _)| *hash);
-            oldest.map(|hash| known.once.remove(&hash));
+        known.make_room_once(&holder);
+        // The daemon's owner is never kept out by others.
+        if known.once.len() >= MAX_ONCE_TOKENS && !matches!(holder, Holder::Owner(_)) {
+            return Err(too_many_once(MAX_ONCE_TOKENS));
         }
         known.once.insert(secret::hash(token), OnceHolder { holder, expires_at });
+        Ok(())
     }
 
     /// Takes the holder of this token, which works once.
@@ -117,6 +127,15 @@ impl Sessions {
 }
 
 impl Known {
+    /// Forgets the oldest one-time tokens of the same holder, so that nobody pushes out others.
+    fn make_room_once(&mut self, holder: &Holder) {
+        let same = self.once.iter().filter(|(_, once)| once.holder == *holder);
+        let mut same: Vec<_> = same.map(|(hash, once)| (once.expires_at, *hash)).collect();
+        same.sort_unstable();
+        let n_surplus = (same.len() + 1).saturating_sub(MAX_ONCE_TOKENS_EACH);
+        same.into_iter().take(n_surplus).for_each(|(_, hash)| drop(self.once.remove(&hash)));
+    }
+
     /// Ends the oldest sessions of the same account, so that nobody pushes out others.
     fn make_room(&mut self, holder: &Holder) {
         let account = holder.account();
@@ -163,10 +182,10 @@ mod tests {
     #[test]
     fn a_one_time_token_is_good_once_and_for_a_while() {
         let sessions = Sessions::default();
-        sessions.insert_once("first", owner(), at(300), at(0));
+        sessions.insert_once("first", owner(), at(300), at(0)).unwrap();
         assert_eq!(sessions.take_once("first", at(299)), Some(owner()));
         assert_eq!(sessions.take_once("first", at(299)), None);
-        sessions.insert_once("late", owner(), at(300), at(0));
+        sessions.insert_once("late", owner(), at(300), at(0)).unwrap();
         assert_eq!(sessions.take_once("late", at(300)), None);
         assert_eq!(sessions.take_once("late", at(0)), None, "a late try uses it up too");
     }
@@ -175,17 +194,19 @@ mod tests {
     fn numbers_are_bounded_and_nobody_ends_the_sessions_of_others() {
         let sessions = Sessions::default();
         let key = Holder::Key(sandbox::KeyId::from_random([1; 8]));
-        let kept = sessions.insert("kept", "page", key, at(100), at(0)).unwrap();
+        let kept = sessions.insert("kept", "page", key.clone(), at(100), at(0)).unwrap();
         let mut ids = Vec::new();
         for n in 0..=MAX_SESSIONS_EACH {
             ids.push(sessions.insert(&format!("{n}"), "page", owner(), at(100), at(0)).unwrap());
         }
         assert_eq!(sessions.expires_at(ids[0]), None);
         assert!(ids[1..].iter().chain([&kept]).all(|id| sessions.expires_at(*id).is_some()));
-        for n in 0..=MAX_ONCE_TOKENS {
-            sessions.insert_once(&format!("{n}"), owner(), at(300 + n as i64), at(0));
+        sessions.insert_once("kept", key.clone(), at(200), at(0)).unwrap();
+        for n in 0..=MAX_ONCE_TOKENS_EACH {
+            sessions.insert_once(&format!("{n}"), owner(), at(300 + n as i64), at(0)).unwrap();
         }
         assert_eq!(sessions.take_once("0", at(0)), None);
         assert_eq!(sessions.take_once("1", at(0)), Some(owner()));
+        assert_eq!(sessions.take_once("kept", at(0)), Some(key));
     }
 }

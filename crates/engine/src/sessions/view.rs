@@ -123,8 +123,7 @@ fn watched(who: &Principal) -> Option<Watched> {
 }
 
 fn rights(who: &Principal) -> SessionRights {
-    let (sees_namespace, is_everywhere) =
-        (matches!(who.scope, Scope::All | Scope::One(_)), who.scope == Scope::All);
+    let (sees_namespace, is_everywhere) = (who.has_namespace(), who.scope == Scope::All);
     let change = who.may_change().is_ok();
     SessionRights {
         create: change && sees_namespace,

@@ -66,7 +66,8 @@ async fn a_principal_of_one_namespace_sees_the_calls_in_it() {
     world.engine.record_call(&world.who, call("the operator does something")).await;
     let about = CallRecord { sandbox: Some(sandbox), ..call("the operator does something to red") };
     world.engine.record_call(&world.who, about).await;
-    world.engine.record_unknown_call(call("nobody asks")).await;
+    let of_red = CallRecord { namespace: Some("red".parse().unwrap()), ..call("nobody asks red") };
+    world.engine.record_unknown_call(of_red).await;
 
     assert_eq!(actions(&all(&world, &red).await), ["red asks", "the operator does something to red"]);
     assert_eq!(actions(&all(&world, &blue).await), ["blue asks for red"]);

@@ -35,7 +35,7 @@ async fn a_link_holds_for_its_time_and_over_a_restart() {
     let signed = world.engine.sign_link(&world.who, &sandbox, &file("/a b"), MINUTE).unwrap();
     assert_eq!(signed.expires_at, "2026-01-01T00:01:00Z".parse().unwrap());
     let world = world.restart().await;
-    let OpenLink { who, sandbox: opened, target } = world.engine.open_link(&signed.token).unwrap();
+    let OpenLink { who, sandbox: opened, target, .. } = world.engine.open_link(&signed.token).unwrap();
     assert_eq!((&opened, &target), (&sandbox, &file("/a b")));
     assert_eq!(
         (who.scope, who.access, who.is_owner),
@@ -55,6 +55,17 @@ async fn a_link_holds_for_its_time_and_over_a_restart() {
         let held = jiff::SignedDuration::try_from(held).unwrap();
         assert_eq!(signed.expires_at.duration_since(engine::Clock::now(&world.clock)), held);
     }
+}
+
+#[tokio::test]
+async fn a_link_of_somebody_without_a_key_ends_with_the_daemon() {
+    let world = World::new().await;
+    let sandbox = world.create_named("box").await.id;
+    let dev = Principal::developer("dev");
+    let signed = world.engine.sign_link(&dev, &sandbox, &LinkTarget::Inside, MINUTE).unwrap();
+    assert!(world.engine.open_link(&signed.token).is_ok());
+    let world = world.restart().await;
+    assert!(matches!(world.engine.open_link(&signed.token), Err(LinkRefused::Forged(_))));
 }
 
 #[tokio::test]

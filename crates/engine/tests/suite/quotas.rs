@@ -2,7 +2,7 @@ use engine::{Force, Principal, SandboxRef};
 use futures_util::future::join_all;
 use sandbox::{
     ByteSize, Capabilities, Capability, ErrorKind, KeySpec, Limit, Limits, Namespace, Next, RequestId,
-    SandboxSpec,
+    SandboxId, SandboxSpec,
 };
 use serde_json::json;
 
@@ -89,6 +89,30 @@ async fn memory_is_summed_over_all_that_the_key_made() {
 }
 
 #[tokio::test]
+async fn a_changed_limit_counts_for_whoever_made_the_sandbox() {
+    let world = World::new().await;
+    let who = holder(&world, None, Some(ByteSize::gib(1))).await;
+    let first = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(32))).await.unwrap();
+    let second = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(32))).await.unwrap();
+    let change = async |who: &Principal, id: &SandboxId, memory| {
+        let limits = of_memory(ByteSize::mib(memory)).limits;
+        world.engine.change_limits(who, &id.into(), limits).await
+    };
+    change(&who, &first.id, 600).await.unwrap();
+    let error = change(&who, &second.id, 600).await.unwrap_err();
+    assert_eq!((error.kind(), error.next()), (ErrorKind::LimitReached, Some(&Next::Raise(Limit::KeyMemory))));
+    let error = world.engine.create_sandbox(&who, of_memory(ByteSize::mib(400))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitReached);
+    // Another key of the namespace, whose own quota is free, does not help.
+    let friend = holder(&world, None, None).await;
+    assert_eq!(change(&friend, &second.id, 600).await.unwrap_err().kind(), ErrorKind::LimitReached);
+    // What is given back is free again.
+    change(&who, &first.id, 100).await.unwrap();
+    change(&friend, &second.id, 900).await.unwrap();
+    change(&world.who, &first.id, 600).await.unwrap();
+}
+
+#[tokio::test]
 async fn swap_counts_as_memory_and_so_does_a_tmpfs_that_no_memory_limit_holds() {
     let world = World::new().await;
     let who = holder(&world, None, Some(ByteSize::gib(1))).await;
@@ -155,7 +179,12 @@ async fn the_same_request_again_needs_no_second_place() {
     let request_id: Option<RequestId> = Some("once".parse().unwrap());
     let spec = SandboxSpec { request_id, ..SandboxSpec::default() };
     let first = world.engine.create_sandbox(&who, spec.clone()).await.unwrap();
-    assert_eq!(world.engine.create_sandbox(&who, spec).await.unwrap().id, first.id);
+    assert_eq!(world.engine.create_sandbox(&who, spec.clone()).await.unwrap().id, first.id);
+    // The id is the key's own.
+    let friend = holder(&world, None, None).await;
+    let other = world.engine.create_sandbox(&friend, spec.clone()).await.unwrap();
+    assert_ne!(other.id, first.id);
+    assert_eq!(world.engine.create_sandbox(&friend, spec).await.unwrap().id, other.id);
 }
 
 #[tokio::test]

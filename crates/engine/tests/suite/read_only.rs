@@ -41,6 +41,7 @@ const LOOKING: &[&str] = &[
     "images_usage",
     "is_idle",
     "languages",
+    "link_ended",
     "list",
     "live",
     "metrics",

@@ -1,5 +1,5 @@
-//! The audit of HTTP: every request that changes something, and every one that was refused, with who asked and how it
-//! went. One layer, outside of the one that finds out who asks, so that nothing slips by.
+//! The audit of HTTP: every request that changes something, that gives out a signed right or that was refused, with
+//! who asked and how it went. One layer, outside of the one that finds out who asks, so that nothing slips by.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -70,6 +70,10 @@ pub(crate) enum About {
         namespace: Option<Namespace>,
     },
 }
+
+/// An answer's extension: it holds a signed right, so it is written down although nothing was changed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Granted;
 
 impl About {
     fn complete(&self, call: &mut CallRecord) {
@@ -147,7 +151,8 @@ impl Pending {
             return None;
         }
         let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if !is_refused && (!self.changes || call.frontend == Frontend::Mcp) {
+        let is_granted = response.extensions().get::<Granted>().is_some();
+        if !is_refused && !is_granted && (!self.changes || call.frontend == Frontend::Mcp) {
             return None;
         }
         call.outcome = outcome(response);

@@ -25,6 +25,7 @@ use super::{
     inside,
     key_auth::{KEY_HEADER, OPENSANDBOX_KEY_HEADER, QueryKey, has_key_header, shows_key, without_key},
     limits::{Limits, StreamLease, key_ended},
+    link_auth::{LinkAuth, LinkPlaces},
     listen::Activity,
     session_auth::{self, SessionAuth},
     theirs,
@@ -120,17 +121,27 @@ impl Gate {
         &self,
         parts: &mut Parts,
         who: &Principal,
-        is_link: bool,
+        link: Option<&OpenLink>,
     ) -> Result<StreamLease, Refusal> {
         let limits = self.network.as_ref().map(|network| &network.limits);
         if let Some(limits) = limits {
             limits.take_request(who)?;
         }
         let streams = limits.map(|limits| Arc::clone(limits.streams()));
-        let lease = StreamLease::new(streams, Arc::clone(&self.auth), who.clone()).by_link(is_link);
+        let lease = StreamLease::new(streams, self.auth_of(link), who.clone());
+        let lease = lease.by_link(link.map(LinkPlaces::of));
         lease.check_before(parts)?;
         parts.extensions.insert(lease.clone());
         Ok(lease)
+    }
+
+    /// Knows when the right of an asker ends, who may have come by a link.
+    fn auth_of(&self, link: Option<&OpenLink>) -> Arc<dyn Authenticate> {
+        let others = Arc::clone(&self.auth);
+        match link.cloned() {
+            Some(link) => Arc::new(LinkAuth { engine: self.engine.clone(), link, others }),
+            None => others,
+        }
     }
 
     /// For a listener whose plain paths belong to a dialect, by its name.
@@ -273,13 +284,10 @@ pub(super) async fn pass(
         return sign_in(&gate, parts, body, next).await;
     }
     let link = gate.link(&parts)?;
-    // Whoever may do everything inside has the places of its maker, and not the few of a link that is passed on.
-    let is_link = link.as_ref().is_some_and(|link| link.target != LinkTarget::Inside);
-    let who = match link {
+    let who = match &link {
         Some(link) => {
-            let who = link.who.clone();
-            parts.extensions.insert(link);
-            Some(who)
+            parts.extensions.insert(link.clone());
+            Some(link.who.clone())
         }
         None => gate.who(&parts).await?,
     };
@@ -305,7 +313,7 @@ pub(super) async fn pass(
     parts.headers.remove(inside::HEADER);
     session_auth::remove(&mut parts.headers);
     parts.extensions.insert(who.clone());
-    let lease = gate.admit(&mut parts, &who, is_link)?;
+    let lease = gate.admit(&mut parts, &who, link.as_ref())?;
     let method = parts.method.clone();
     let response = tokio::select! {
         // Whoever signs out is still answered.

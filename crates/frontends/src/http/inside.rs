@@ -57,14 +57,16 @@ pub(super) fn refused() -> Error {
 #[cfg(test)]
 mod tests {
     use axum::http::Request;
-    use engine::Principal;
+    use engine::{LinkLasts, Principal};
 
     use super::*;
 
     #[test]
     fn a_token_opens_its_own_sandbox_and_port_at_their_address_only() {
         let own = SandboxId::from_random([1; 8]);
-        let link = |target| OpenLink { who: Principal::developer("dev"), sandbox: own.clone(), target };
+        let lasts = LinkLasts::WithItsKey;
+        let link =
+            |target| OpenLink { who: Principal::developer("dev"), sandbox: own.clone(), target, lasts };
         let check = |path: &str, target: LinkTarget| {
             let request = Request::builder().uri(path).header(HEADER, "t").body(()).unwrap().into_parts().0;
             asked(&request).map(|asked| asked.opens(&link(target)))

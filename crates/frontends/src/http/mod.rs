@@ -18,6 +18,7 @@ mod hosts;
 mod inside;
 mod key_auth;
 mod limits;
+mod link_auth;
 mod listen;
 mod meter;
 mod opensandbox_errors;
@@ -40,7 +41,7 @@ use tower::ServiceExt as _;
 pub use axum::Router;
 
 pub(crate) use self::{
-    audit::About,
+    audit::{About, Granted},
     body::{JsonBody, JsonList, MAX_JSON_BYTES, OptionalJson, byte_stream},
     error::{ApiError, ApiResult, Refusal, body as error_body, chain, hint as error_hint, http_status},
     foreign::{detailed, numbered},

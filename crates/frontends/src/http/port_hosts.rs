@@ -30,7 +30,8 @@ struct Visitor {
     who: Principal,
     sandbox: SandboxRef,
     is_ambient: bool,
-    is_link: bool,
+    /// The way that the visitor came by, if not by a key.
+    link: Option<OpenLink>,
 }
 
 /// Answers a request to a port's host; everything else goes on.
@@ -68,7 +69,7 @@ async fn visit(gate: &Gate, host: &PortHost, mut parts: Parts, body: Body) -> Re
     let Some(proxy) = gate.proxy().cloned() else {
         return Err(Error::new(ErrorKind::Unavailable, "this listener serves no ports").into());
     };
-    let lease = gate.admit(&mut parts, &visitor.who, visitor.is_link)?;
+    let lease = gate.admit(&mut parts, &visitor.who, visitor.link.as_ref())?;
     let method = parts.method.clone();
     let request = Request::from_parts(parts, body);
     let response = tokio::select! {
@@ -81,12 +82,8 @@ async fn visit(gate: &Gate, host: &PortHost, mut parts: Parts, body: Body) -> Re
 /// Finds the visitor's right, or refuses.
 async fn visitor(gate: &Gate, host: &PortHost, parts: &Parts) -> Result<Visitor, Refusal> {
     let public = || {
-        gate.engine().open_public_port(&host.sandbox, host.port).map(|link| Visitor {
-            who: link.who,
-            sandbox: SandboxRef::from(&link.sandbox),
-            is_ambient: false,
-            is_link: true,
-        })
+        let link = gate.engine().open_public_port(&host.sandbox, host.port);
+        link.map(|link| Visitor::by_link(link, false))
     };
     let found = match by_token(gate, host, parts).await? {
         Some(visitor) => Some(visitor),
@@ -118,7 +115,8 @@ async fn by_token(gate: &Gate, host: &PortHost, parts: &Parts) -> Result<Option<
 
 impl Visitor {
     fn by_link(link: OpenLink, is_ambient: bool) -> Self {
-        Self { sandbox: SandboxRef::from(&link.sandbox), who: link.who, is_ambient, is_link: true }
+        let (sandbox, who) = (SandboxRef::from(&link.sandbox), link.who.clone());
+        Self { who, sandbox, is_ambient, link: Some(link) }
     }
 }
 
@@ -151,7 +149,7 @@ async fn by_key(gate: &Gate, host: &PortHost, parts: &Parts) -> Result<Option<Vi
     let is_shown = shows_key(&parts.headers, &parts.uri);
     match gate.visitor(parts).await {
         Ok(who) => {
-            Ok(Some(Visitor { who, sandbox: host.sandbox.clone(), is_ambient: !is_shown, is_link: false }))
+            Ok(Some(Visitor { who, sandbox: host.sandbox.clone(), is_ambient: !is_shown, link: None }))
         }
         // Credentials that are not ours are for the server inside.
         Err(_) if !is_shown => Ok(None),

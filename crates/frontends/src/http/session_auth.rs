@@ -23,8 +23,9 @@ pub(crate) const SESSION_COOKIES: [&str; 2] = ["warren_session", "__Host-warren_
 pub(crate) const PROOF_HEADER: HeaderName = HeaderName::from_static("x-warren-dashboard");
 /// The same for WebSockets, whose headers a page cannot choose: a subprotocol that begins so.
 const PROOF_PROTOCOL: &str = "warren.proof.";
-/// Cookies of our name that are looked at: other hosts of the same domain can add some.
-const MAX_COOKIES: usize = 4;
+/// Cookies of our name that are looked at: servers that sandboxes publish on other ports of our host can add some, and
+/// must not push out the right one. Browsers keep no more than a few hundred cookies of a host.
+const MAX_COOKIES: usize = 512;
 
 /// Authenticates by session, and by `others` where no session is shown.
 #[derive(Debug)]

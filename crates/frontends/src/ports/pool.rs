@@ -1,6 +1,6 @@
 //! Connections to servers inside that wait for the next request of the same caller.
 //!
-//! A connection is never shared between callers: it ends with the key that opened it. It is kept for a moment only,
+//! A connection is never shared between callers: it ends with the key or the link that opened it. It is kept for a moment only,
 //! because as long as it is open its sandbox does not count as idle.
 
 use std::{
@@ -12,7 +12,9 @@ use std::{
 use axum::body::Body;
 use engine::Principal;
 use hyper::client::conn::http1::SendRequest;
-use sandbox::{KeyId, SandboxId};
+use sandbox::SandboxId;
+
+use crate::http::StreamLease;
 
 /// How long a connection waits for the next request.
 const KEPT_FOR: Duration = Duration::from_secs(1);
@@ -22,15 +24,15 @@ const MAX_KEPT: usize = 256;
 /// The owner and the target of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Route {
-    key: Option<KeyId>,
     caller: String,
     sandbox: SandboxId,
     port: u16,
 }
 
 impl Route {
-    pub(super) fn new(who: &Principal, sandbox: SandboxId, port: u16) -> Self {
-        Self { key: who.key.clone(), caller: who.name.clone(), sandbox, port }
+    pub(super) fn new(who: &Principal, lease: Option<&StreamLease>, sandbox: SandboxId, port: u16) -> Self {
+        let caller = lease.map_or_else(|| who.name.clone(), StreamLease::caller);
+        Self { caller, sandbox, port }
     }
 }
 

@@ -149,7 +149,7 @@ impl Proxy {
         sent: &Sent,
     ) -> Result<hyper::Response<Incoming>, Fault> {
         let id = self.engine.may_connect(server.who, server.sandbox).await.map_err(Fault::NotReached)?;
-        let route = Route::new(server.who, id, server.port);
+        let route = Route::new(server.who, server.lease, id, server.port);
         if let Some(mut kept) = self.pool.take(&route) {
             let mut spare = again(&request);
             match self.in_time(kept.try_send_request(request), sent).await.ok_or(Fault::Silent)? {

@@ -81,6 +81,23 @@ fn assert_harmless(answer: &Answer) {
 }
 
 #[tokio::test]
+async fn a_link_ends_in_the_middle_of_a_download() {
+    let world = World::new().await;
+    // More than the kernel keeps for a reader who does not read.
+    let n_bytes = 64 << 20;
+    world.write("/data/big", &vec![7; n_bytes]).await;
+    let target = LinkTarget::File { path: "/data/big".to_owned() };
+    let ttl = Duration::from_secs(2);
+    let signed = world.server.engine.sign_link(&operator(), &world.sandbox, &target, ttl).unwrap();
+    let mut slow = world.server.connect().await;
+    slow.send(&[&format!("GET /v1/links/{}/big HTTP/1.1", signed.token), "host: localhost"]).await;
+    slow.read_until(&mut Vec::new(), |bytes| !bytes.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let rest = slow.rest().await.len();
+    assert!(rest < n_bytes, "{rest} bytes");
+}
+
+#[tokio::test]
 async fn a_key_makes_a_link_that_opens_without_one() {
     let world = World::new().await;
     world.write("/data/plot.png", PNG).await;

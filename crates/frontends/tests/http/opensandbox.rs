@@ -1,5 +1,6 @@
 //! OpenSandbox's interface on a port that is ours, and on one of its own.
 
+use engine::{CallFilter, Principal};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
@@ -61,6 +62,10 @@ pub(crate) async fn create(client: &Client<'_>) -> String {
 pub(crate) async fn inside<'a>(client: &Client<'a>, id: &str, port: u16) -> (String, Client<'a>) {
     let given =
         client.send(&format!("GET /v1/sandboxes/{id}/endpoints/{port}"), None).await.expect(200).json();
+    // It holds a right, so the audit knows of it, though nothing was changed.
+    let calls =
+        client.server.engine.calls(&Principal::operator("test"), CallFilter::default()).await.unwrap();
+    assert!(calls.iter().any(|call| call.action.contains("/endpoints/{port}")), "{calls:?}");
     let endpoint = given["endpoint"].as_str().unwrap();
     let (host, path) = endpoint.split_at(endpoint.find('/').unwrap());
     assert_eq!(host, client.server.address.to_string());

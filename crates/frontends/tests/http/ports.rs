@@ -399,6 +399,34 @@ async fn hears(client: &mut Client<TcpStream>, text: &str) {
 }
 
 #[tokio::test]
+async fn what_is_open_ends_with_the_token_and_with_a_port_that_is_public() {
+    let world = World::new().await;
+    let brief = || {
+        let (target, ttl) = (LinkTarget::Port { port: 8000 }, Duration::from_secs(2));
+        let signed = world.server.engine.sign_link(&operator(), &world.sandbox, &target, ttl).unwrap();
+        format!("x-warren-token: {}", signed.token)
+    };
+    let (mut upgraded, answer) = open_websocket(&world.server, &["GET /ws HTTP/1.1", HOST, &brief()]).await;
+    answer.expect(101);
+    hears(&mut upgraded, "for a while").await;
+    let mut events = world.server.connect().await;
+    events.send(&["GET /events HTTP/1.1", HOST, &brief()]).await;
+    let first = |bytes: &[u8]| bytes.windows(13).any(|part| part == b"data: first\n\n");
+    events.read_until(&mut Vec::new(), first).await;
+    upgraded.rest().await;
+    events.rest().await;
+
+    world.publish(public(8000)).await;
+    let (mut upgraded, answer) = open_websocket(&world.server, &["GET /ws HTTP/1.1", HOST]).await;
+    answer.expect(101);
+    hears(&mut upgraded, "while it is public").await;
+    let which = SandboxRef::from(&world.sandbox);
+    world.server.engine.withdraw_port(&operator(), &which, 8000).await.unwrap();
+    upgraded.rest().await;
+    world.server.end().await;
+}
+
+#[tokio::test]
 async fn websockets_pass_and_end_with_the_key_and_the_daemon() {
     let world = World::new().await;
     let spec = KeySpec { label: Some("ci".to_owned()), ..KeySpec::default() };

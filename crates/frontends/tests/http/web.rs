@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use engine::{NewSession, Principal, SignIn};
-use frontends::http::Hosts;
+use frontends::http::{Hosts, LimitSettings};
 use sandbox::{ExecSpec, KeySpec, Preset, SandboxSpec};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use crate::support::{Answer, Client, Server, Setup};
+
+const PUBLIC_KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJFWOZgUFJTL3GuZ7Ju8GKB9eDCBOlp+UC9lxz1iBrOB ana@laptop";
 
 pub(crate) fn operator() -> Principal {
     Principal::operator("test")
@@ -432,9 +435,21 @@ async fn a_share_shows_one_sandbox_and_nothing_else() {
         let answer = watcher.send(&line, &body).await;
         assert_eq!(answer.status(), 403, "{line} {}", String::from_utf8_lossy(&answer.body));
     }
-    for line in ["GET /v1/calls", "GET /v1/fleet", "GET /v1/doctor", "GET /v1/keys"] {
+    for line in [
+        "GET /v1/calls",
+        "GET /v1/fleet",
+        "GET /v1/doctor",
+        "GET /v1/keys",
+        "GET /v1/images",
+        "GET /v1/images/usage",
+        "GET /v1/images/debian",
+        "GET /v1/images/save?reference=debian",
+    ] {
         watcher.ask(line).await.expect_error(403, "denied");
     }
+    server.engine.add_ssh_key(&operator(), "ana", PUBLIC_KEY).await.unwrap();
+    assert!(server.get_with("/v1/ssh-keys", &key).await.expect(200).json()["sshKeys"][0].is_object());
+    assert_eq!(watcher.ask("GET /v1/ssh-keys").await.expect(200).json(), json!({ "sshKeys": [] }));
     let mut live = watcher.live("").await;
     live.wait_for("ready", |_| true).await;
     assert_eq!(live.events()[..3], ["hello", "sandbox", "ready"]);
@@ -450,6 +465,41 @@ async fn a_share_shows_one_sandbox_and_nothing_else() {
     for forged in [token.replace('A', "B"), String::new(), "x".repeat(10_000)] {
         post_session(&server, &json!({ "share": forged })).await.expect_error(401, "unauthenticated");
     }
+}
+
+#[tokio::test]
+async fn watchers_take_no_places_of_whoever_shares() {
+    let limits = LimitSettings { streams_per_principal: 2, ..LimitSettings::default() };
+    let server = Server::start(Setup { has_keys: true, limits, ..Setup::default() }).await;
+    let key = server.new_key("ana").await;
+    let ana = server.engine.authenticate_key(&key).await.unwrap();
+    make_sandbox(&server, &ana, "lab").await;
+    let made = server.ask_json("POST /v1/shares", &key, r#"{"sandbox":"lab"}"#).await.expect(201).json();
+    let token = made["address"].as_str().unwrap().split_once("#share=").unwrap().1.to_owned();
+    let watcher = Browser::sign_in(&server, json!({ "share": token })).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut live = watcher.live("").await;
+        live.wait_for("ready", |_| true).await;
+        held.push(live);
+    }
+    watcher.ask("GET /v1/live").await.expect_error(429, "limit_reached");
+    let bearer = format!("authorization: Bearer {key}");
+    let own = ["GET /v1/live HTTP/1.1", "host: localhost", &bearer, "accept: application/x-ndjson"];
+    let mut client = server.connect().await;
+    client.send(&own).await;
+    let mut live = Live { client, bytes: Vec::new() };
+    live.wait_for("ready", |_| true).await;
+}
+
+#[tokio::test]
+async fn cookies_that_others_set_push_out_no_session() {
+    let server = with_keys().await;
+    let browser = Browser::owner(&server).await;
+    let mut head = browser.head("GET /v1/keys");
+    let forged: Vec<_> = (0..60).map(|n| format!("warren_session=forged{n}")).collect();
+    head[2] = format!("cookie: {}; warren_session={}", forged.join("; "), browser.cookie);
+    server.ask(&borrowed(&head)).await.expect(200);
 }
 
 #[tokio::test]

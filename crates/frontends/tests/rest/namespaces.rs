@@ -137,7 +137,7 @@ fn routes_about_none() -> Vec<(Method, &'static str, Form, u16)> {
         (post.clone(), "/v1/keys", with(json!({ "namespace": "red" })), 403),
         (Method::DELETE, "/v1/keys/{key}", Form::default(), 403),
         (get.clone(), "/v1/ssh-keys", Form::default(), 200),
-        (post.clone(), "/v1/ssh-keys", with(json!({ "key": "red", "publicKey": "ssh-ed25519 AAAA" })), 404),
+        (post.clone(), "/v1/ssh-keys", with(json!({ "key": "red", "publicKey": "ssh-ed25519 AAAA" })), 403),
         (Method::DELETE, "/v1/ssh-keys/{key}", Form::default(), 404),
         (get.clone(), "/v1/network/requests", Form::default(), 200),
         (get.clone(), "/v1/links/{token}/{name}", Form::default(), 404),

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodFilter, on},
 };
-use engine::{Force, LinkTarget, NewKey, OpenLink, Principal, SandboxRef};
+use engine::{Force, LinkLasts, LinkTarget, NewKey, OpenLink, Principal, SandboxRef};
 use sandbox::{Error, ErrorKind, KeySpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -120,7 +120,8 @@ async fn file(
         true => query.file_path,
         false => format!("{WORK_DIRECTORY}/{}", query.file_path),
     };
-    let link = OpenLink { who: who.clone(), sandbox: view.id, target: LinkTarget::File { path } };
+    let (target, lasts) = (LinkTarget::File { path }, LinkLasts::WithItsKey);
+    let link = OpenLink { who: who.clone(), sandbox: view.id, target, lasts };
     let budget = &front.serving.by_key;
     let answer = links::answer(front.mcp.links(), &link, budget, &method, &headers).await;
     answer.map_err(|refusal| Refused(refusal.error))

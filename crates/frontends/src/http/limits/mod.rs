@@ -11,7 +11,7 @@ use std::{
 };
 
 use engine::Principal;
-use sandbox::{Error, ErrorKind, KeyId};
+use sandbox::{Error, ErrorKind};
 
 pub(super) use self::streams::key_ended;
 pub(crate) use self::streams::{StreamLease, StreamPlace};
@@ -109,7 +109,7 @@ impl Limits {
 
     pub(super) fn take_request(&self, who: &Principal) -> Result<(), Refusal> {
         let Some(requests) = &self.requests else { return Ok(()) };
-        requests.take(account(who), Instant::now()).map_err(|wait| {
+        requests.take(&account(who), Instant::now()).map_err(|wait| {
             too_much(
                 format!("{} sends too many requests", who.name),
                 "Wait for the time in Retry-After. The daemon's operator sets the rate with --rate-limit.",
@@ -119,9 +119,15 @@ impl Limits {
     }
 }
 
-/// Returns the account for a principal's use: its key, or its name if it has no key.
-fn account(who: &Principal) -> &str {
-    who.key.as_ref().map_or(&who.name, KeyId::as_str)
+/// Returns the account for a principal's use: its key, or its name if it has no key. Whoever watches by a share uses
+/// nothing of the sharer's.
+fn account(who: &Principal) -> String {
+    match (&who.share, &who.key) {
+        // No name and no id begins so.
+        (Some(share), _) => format!("/shares/{share}"),
+        (None, Some(key)) => key.to_string(),
+        (None, None) => who.name.clone(),
+    }
 }
 
 fn too_much(message: String, hint: &str, wait: Duration) -> Refusal {

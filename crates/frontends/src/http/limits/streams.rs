@@ -27,7 +27,7 @@ use hyper::body::Frame;
 use sandbox::{Error, ErrorKind};
 
 use super::{account, too_much};
-use crate::http::{auth::Authenticate, error::Refusal};
+use crate::http::{auth::Authenticate, error::Refusal, link_auth::LinkPlaces};
 
 const EVENT_STREAM: &str = "text/event-stream";
 /// How long a caller with too many streams is told to wait. Nobody knows when one ends.
@@ -35,13 +35,15 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Streams that all links of one principal may hold open. Whoever passes a link on does not pass on all places.
 const MAX_LINK_STREAMS: usize = 64;
+/// The same of a single link, which must leave some for the others.
+const MAX_STREAMS_OF_ONE_LINK: usize = 32;
+/// Streams that all watchers by one share may hold open.
+const MAX_SHARE_STREAMS: usize = 64;
 
 /// How many streams are open, and how many may be.
 #[derive(Debug)]
 pub(crate) struct Streams {
     max_each: usize,
-    /// The limit for all links of one principal.
-    max_links: usize,
     max_all: usize,
     open: Mutex<Open>,
 }
@@ -55,7 +57,7 @@ struct Open {
 
 impl Streams {
     pub(super) fn new(max_each: usize, max_all: usize) -> Self {
-        Self { max_each, max_links: max_each.min(MAX_LINK_STREAMS), max_all, open: Mutex::default() }
+        Self { max_each, max_all, open: Mutex::default() }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -63,21 +65,10 @@ impl Streams {
     }
 
     fn check(&self, open: &Open, lease: &StreamLease) -> Result<(), Refusal> {
-        let n_own = open.n_each.get(&lease.account()).copied().unwrap_or_default();
-        let who = &lease.who;
-        if lease.is_link && n_own >= self.max_links {
-            return Err(too_much(
-                format!("{} streams by links are open for {}, which is the limit", self.max_links, who.name),
-                "Try again when others have finished.",
-                RETRY_AFTER,
-            ));
-        }
-        if !lease.is_link && n_own >= self.max_each {
-            return Err(too_much(
-                format!("{} has {} streams open, which is the limit", who.name, self.max_each),
-                "Close one. The daemon's operator sets the limit with --max-streams.",
-                RETRY_AFTER,
-            ));
+        for Account { name, most, refusal, hint } in lease.accounts(self) {
+            if open.n_each.get(&name).copied().unwrap_or_default() >= most {
+                return Err(too_much(format!("{refusal}, which is the limit"), hint, RETRY_AFTER));
+            }
         }
         if open.n_all >= self.max_all {
             return Err(too_much(
@@ -90,21 +81,32 @@ impl Streams {
     }
 }
 
+/// Where a stream is booked.
+struct Account {
+    name: String,
+    /// Its limit, and the refusal of one more.
+    most: usize,
+    refusal: String,
+    hint: &'static str,
+}
+
 /// One open stream. Its place is free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct StreamPlace {
     streams: Arc<Streams>,
-    account: String,
+    accounts: Vec<String>,
 }
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
         let mut open = self.streams.open();
         open.n_all = open.n_all.saturating_sub(1);
-        if let Some(n) = open.n_each.get_mut(&self.account) {
-            *n -= 1;
-            if *n == 0 {
-                open.n_each.remove(&self.account);
+        for account in &self.accounts {
+            if let Some(n) = open.n_each.get_mut(account) {
+                *n -= 1;
+                if *n == 0 {
+                    open.n_each.remove(account);
+                }
             }
         }
     }
@@ -117,24 +119,54 @@ pub(crate) struct StreamLease {
     streams: Option<Arc<Streams>>,
     auth: Arc<dyn Authenticate>,
     who: Principal,
-    /// The asker has a link only, and uses no place of its maker's.
-    is_link: bool,
+    /// The asker has a link only.
+    link: Option<LinkPlaces>,
 }
 
 impl StreamLease {
     pub(crate) fn new(streams: Option<Arc<Streams>>, auth: Arc<dyn Authenticate>, who: Principal) -> Self {
-        Self { streams, auth, who, is_link: false }
+        Self { streams, auth, who, link: None }
     }
 
     #[must_use]
-    pub(crate) fn by_link(self, is_link: bool) -> Self {
-        Self { is_link, ..self }
+    pub(crate) fn by_link(self, link: Option<LinkPlaces>) -> Self {
+        Self { link, ..self }
     }
 
-    fn account(&self) -> String {
-        let own = account(&self.who);
-        // No name and no id begins so.
-        if self.is_link { format!("/links/{own}") } else { own.to_owned() }
+    /// Tells apart those who share no connection.
+    pub(crate) fn caller(&self) -> String {
+        format!("{} {:?}", account(&self.who), self.link)
+    }
+
+    fn accounts(&self, streams: &Streams) -> Vec<Account> {
+        let (own, who) = (account(&self.who), &self.who.name);
+        let of_all_links = || {
+            let most = streams.max_each.min(MAX_LINK_STREAMS);
+            let refusal = format!("{most} streams by links are open for {who}");
+            // No name and no id begins so.
+            Account {
+                name: format!("/links/{own}"),
+                most,
+                refusal,
+                hint: "Try again when others have finished.",
+            }
+        };
+        match &self.link {
+            Some(LinkPlaces::OfOne(link)) => {
+                let most = streams.max_each.div_ceil(2).min(MAX_STREAMS_OF_ONE_LINK);
+                let refusal = format!("{most} streams by this link are open");
+                let hint = "Close one, or try again when others have finished.";
+                vec![of_all_links(), Account { name: format!("/links/{own}/{link}"), most, refusal, hint }]
+            }
+            Some(LinkPlaces::OfAll) => vec![of_all_links()],
+            Some(LinkPlaces::OfMaker) | None => {
+                let is_share = self.who.is_watcher();
+                let most = if is_share { streams.max_each.min(MAX_SHARE_STREAMS) } else { streams.max_each };
+                let refusal = format!("{who} has {most} streams open");
+                let hint = "Close one. The daemon's operator sets the limit with --max-streams.";
+                vec![Account { name: own, most, refusal, hint }]
+            }
+        }
     }
 
     /// A place for one more stream, where they are counted.
@@ -148,10 +180,10 @@ impl StreamLease {
         if is_limited {
             streams.check(&open, self)?;
         }
-        let account = self.account();
+        let accounts: Vec<_> = self.accounts(streams).into_iter().map(|account| account.name).collect();
         open.n_all += 1;
-        *open.n_each.entry(account.clone()).or_default() += 1;
-        Ok(Some(StreamPlace { streams: Arc::clone(streams), account }))
+        accounts.iter().for_each(|account| *open.n_each.entry(account.clone()).or_default() += 1);
+        Ok(Some(StreamPlace { streams: Arc::clone(streams), accounts }))
     }
 
     /// Returns when the principal is none any more.
@@ -243,7 +275,7 @@ impl HttpBody for CountedBody {
 }
 
 pub(crate) fn key_ended() -> Error {
-    Error::new(ErrorKind::Unauthenticated, "the key was revoked or has expired")
+    Error::new(ErrorKind::Unauthenticated, "the key or the link was revoked or has expired")
 }
 
 #[cfg(test)]
@@ -308,12 +340,15 @@ mod tests {
     }
 
     #[test]
-    fn links_have_few_places_and_take_none_of_their_makers() {
+    fn links_have_few_places_and_take_none_of_their_makers_nor_all_of_each_others() {
         let ana = lease(2 * MAX_LINK_STREAMS, 4 * MAX_LINK_STREAMS);
-        let link = ana.clone().by_link(true);
+        let link = |name: &str| ana.clone().by_link(Some(LinkPlaces::OfOne(name.to_owned())));
         let get = |lease: &StreamLease| lease.count(&Method::GET, Response::new(endless()));
-        let _held: Vec<_> = (0..MAX_LINK_STREAMS).map(|_| get(&link).unwrap()).collect();
-        assert!(get(&link).unwrap_err().error.to_string().contains("by links"));
+        let each = MAX_STREAMS_OF_ONE_LINK;
+        let _held: Vec<_> = (0..each).map(|_| get(&link("one")).unwrap()).collect();
+        assert!(get(&link("one")).unwrap_err().error.to_string().contains("by this link"));
+        let _others: Vec<_> = (each..MAX_LINK_STREAMS).map(|_| get(&link("two")).unwrap()).collect();
+        assert!(get(&link("three")).unwrap_err().error.to_string().contains("by links"));
         let _own: Vec<_> = (0..2 * MAX_LINK_STREAMS).map(|_| get(&ana).unwrap()).collect();
         assert!(get(&ana).is_err());
     }

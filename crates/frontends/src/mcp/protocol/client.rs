@@ -6,7 +6,7 @@ use axum::{
     extract::Query,
     http::{HeaderMap, request::Parts},
 };
-use engine::Principal;
+use engine::{Access, Principal, Scope, SessionId as DashboardSession};
 use sandbox::{Error, ErrorKind, Namespace, Result};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -81,13 +81,15 @@ fn with_toolsets(settings: &Arc<Settings>, toolsets: Toolsets) -> Arc<Settings> 
     Arc::new(Settings { toolsets, ..Settings::clone(settings) })
 }
 
-/// Returns the asker, as the layers around found out.
+/// Returns the asker, as the layers around found out. Whoever only watches along has no tools to call.
 pub(super) fn principal(request: &Parts) -> Result<Principal> {
-    request
-        .extensions
-        .get::<Principal>()
-        .cloned()
-        .ok_or_else(|| Error::new(ErrorKind::Unauthenticated, "the caller is unknown"))
+    let who = request.extensions.get::<Principal>().cloned();
+    let who = who.ok_or_else(|| Error::new(ErrorKind::Unauthenticated, "the caller is unknown"))?;
+    if who.is_watcher() {
+        let message = format!("{} may watch in the dashboard, and not use MCP", who.name);
+        return Err(Error::new(ErrorKind::Denied, message).with_hint("Use a key of your own."));
+    }
+    Ok(who)
 }
 
 fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
@@ -95,21 +97,65 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
     value.transpose().map_err(|_not_text| Error::invalid(format!("the header {name} is not text")))
 }
 
-/// The owner of a session: a key, or a user where there is no key.
+/// The owner of a session: a key, or a user where there is no key. A principal that has the same key and other rights,
+/// or came by a session of the dashboard, is another owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Owner(String);
+pub(super) struct Owner {
+    name: String,
+    scope: Scope,
+    access: Access,
+    session: Option<DashboardSession>,
+}
 
 impl Owner {
     pub(super) fn of(who: &Principal) -> Self {
-        Self(match &who.key {
+        let name = match &who.key {
             Some(key) => format!("key {key}"),
             None => format!("name {}", who.name),
-        })
+        };
+        Self { name, scope: who.scope.clone(), access: who.access, session: who.session }
     }
 }
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+    use sandbox::{KeyId, ShareId};
+
+    use super::*;
+
+    fn with_key() -> Principal {
+        Principal {
+            key: Some(KeyId::from_random([1; 8])),
+            ..Principal::of_namespace("ana", Namespace::default())
+        }
+    }
+
+    #[test]
+    fn whoever_only_watches_is_no_client() {
+        let asked =
+            |who: Principal| principal(&Request::builder().extension(who).body(()).unwrap().into_parts().0);
+        assert_eq!(asked(with_key()).unwrap(), with_key());
+        let watcher = Principal { share: Some(ShareId::from_random([2; 8])), ..with_key() };
+        assert_eq!(asked(watcher).unwrap_err().kind(), ErrorKind::Denied);
+    }
+
+    #[test]
+    fn the_same_key_with_other_rights_is_another_owner() {
+        let own = Owner::of(&with_key());
+        assert_eq!(Owner::of(&Principal { name: "renamed".to_owned(), ..with_key() }), own);
+        for other in [
+            Principal { access: Access::ReadOnly, ..with_key() },
+            Principal { scope: Scope::All, ..with_key() },
+            Principal { key: Some(KeyId::from_random([3; 8])), ..with_key() },
+        ] {
+            assert_ne!(Owner::of(&other), own, "{other:?}");
+        }
     }
 }

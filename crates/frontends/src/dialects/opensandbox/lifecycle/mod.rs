@@ -28,7 +28,7 @@ use super::{
     view::{self, Description, PLATFORM},
 };
 use crate::{
-    http::{ApiResult, JsonBody, handler::erased},
+    http::{ApiResult, Granted, JsonBody, handler::erased},
     links::BaseUrl,
 };
 
@@ -136,7 +136,7 @@ async fn endpoint(
     State(front): State<Front>,
     ask: Ask,
     base: Option<Extension<BaseUrl>>,
-) -> ApiResult<Json<Value>> {
+) -> ApiResult<(Extension<Granted>, Json<Value>)> {
     let query = ask.query();
     // Both ways lead through the daemon: nothing of a sandbox is on the network.
     query.flag("use_server_proxy")?;
@@ -151,7 +151,7 @@ async fn endpoint(
     let links = front.mcp.links().of(ask.who(), base.as_deref());
     let Endpoint { address, header: (name, token) } =
         Endpoint::of(&links, &ask.view().await?.id, port, Some(ttl))?;
-    Ok(Json(json!({ "endpoint": address, "headers": { name: token } })))
+    Ok((Extension(Granted), Json(json!({ "endpoint": address, "headers": { name: token } }))))
 }
 
 /// How long it is until then.
