@@ -1,6 +1,7 @@
 //! Opening the database: permissions, settings, migrations.
 
 use std::{
+    cell::Cell,
     collections::BTreeSet,
     fs::{self, DirBuilder, OpenOptions, Permissions},
     io,
@@ -57,9 +58,16 @@ pub(crate) struct Database {
     path: PathBuf,
     /// Whether it is known to be the one that the home was last used with.
     pub(crate) is_of_home: bool,
+    /// Whether the write-ahead log may hold values that were removed.
+    has_removed_values: Cell<bool>,
 }
 
 impl Database {
+    fn new(connection: Connection, home: &Path, path: PathBuf) -> Self {
+        let has_removed_values = Cell::new(false);
+        Self { connection, home: home.to_owned(), path, is_of_home: false, has_removed_values }
+    }
+
     /// Opens `home/warren.db`, making both where they are missing. What is there and cannot be read is never touched.
     pub(crate) fn open(home: &Path) -> Result<Self, StoreError> {
         make_directory(home)?;
@@ -68,7 +76,7 @@ impl Database {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags)
             .map_err(|source| from_sql(path.clone(), "opening it", source))?;
-        let mut database = Self { connection, home: home.to_owned(), path, is_of_home: false };
+        let mut database = Self::new(connection, home, path);
         let version = database.check()?;
         database.configure()?;
         database.migrate(version)?;
@@ -91,7 +99,7 @@ impl Database {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags)
             .map_err(|source| from_sql(path.clone(), "opening it", source))?;
-        let mut database = Self { connection, home: home.to_owned(), path, is_of_home: false };
+        let mut database = Self::new(connection, home, path);
         let version = database.check()?;
         database.is_of_home = database.belongs_to_home(version)?;
         Ok((version > 0).then_some(database))
@@ -172,7 +180,8 @@ impl Database {
         Ok(version)
     }
 
-    /// `secure_delete`: no value of a removed secret stays in the file's free space. Checkpoints wait for the disk, so
+    /// `secure_delete`: no value of a removed secret stays in the file's free space; [`Database::forget`] does the same
+    /// for the log. Checkpoints wait for the disk, so
     /// no write makes one by itself: [`Database::checkpoint`].
     fn configure(&self) -> Result<(), StoreError> {
         self.connection
@@ -186,8 +195,30 @@ impl Database {
 
     /// Folds the write-ahead log into the file, as far as nobody reads it.
     pub(crate) fn checkpoint(&self) -> Result<(), StoreError> {
+        if self.has_removed_values.get() {
+            return self.empty_log();
+        }
         let folded = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_row| Ok(()));
         folded.map_err(|source| self.error("folding its log", source))
+    }
+
+    /// Empties the write-ahead log, which has pages from before a secret was removed or replaced.
+    pub(crate) fn forget(&self) {
+        self.has_removed_values.set(true);
+        if let Err(error) = self.empty_log() {
+            tracing::warn!(%error, "a removed secret stays in the log of the database until the next checkpoint");
+        }
+    }
+
+    /// Waits for others who read. If they take too long, the next checkpoint tries again.
+    fn empty_log(&self) -> Result<(), StoreError> {
+        let emptied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+            let is_busy: bool = row.get(0)?;
+            Ok(!is_busy)
+        });
+        let is_empty = emptied.map_err(|source| self.error("emptying its log", source))?;
+        self.has_removed_values.set(!is_empty);
+        Ok(())
     }
 
     /// Damage in the middle of the file would show itself only when someone comes by, or hide records without a word.

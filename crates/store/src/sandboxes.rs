@@ -8,6 +8,7 @@ use crate::{
     database::Database,
     execs,
     row::{Columns, Reason, json, time},
+    secrets,
 };
 
 const INSERT: &str = "INSERT INTO sandboxes VALUES (:id, :namespace, :name, :request_id, :state, :reason, :spec, \
@@ -156,7 +157,8 @@ pub(crate) fn all(database: &Database, namespace: Option<&Namespace>) -> Result<
 }
 
 pub(crate) fn remove(database: &Database, id: &SandboxId) -> Result<(), StoreError> {
-    // The execs go with it, by the foreign key.
+    let had_secrets = secrets::has_of_sandbox(database, id)?;
+    // The execs and secrets go with it, by the foreign key.
     let n_removed = database
         .connection
         .prepare_cached("DELETE FROM sandboxes WHERE id = ?1")
@@ -164,6 +166,9 @@ pub(crate) fn remove(database: &Database, id: &SandboxId) -> Result<(), StoreErr
         .map_err(|source| database.error("removing a sandbox", source))?;
     if n_removed == 0 {
         return Err(StoreError::Missing { what: "sandbox", id: id.to_string() });
+    }
+    if had_secrets {
+        database.forget();
     }
     Ok(())
 }

@@ -30,7 +30,9 @@ pub(crate) fn set(database: &Database, record: &SecretRecord) -> Result<(), Stor
             ":last_used_at": record.last_used_at.map(time),
         })
     };
-    write().map(drop).map_err(|source| database.error("writing a secret", source))
+    write().map_err(|source| database.error("writing a secret", source))?;
+    database.forget();
+    Ok(())
 }
 
 /// Returns the secrets of all namespaces, by name. One that cannot be read is left out and logged: it opens nothing.
@@ -60,12 +62,13 @@ pub(crate) fn remove(
     namespace: &Namespace,
     name: &SecretName,
 ) -> Result<bool, StoreError> {
-    database
+    let n_removed = database
         .connection
         .prepare_cached("DELETE FROM secrets WHERE namespace = ?1 AND name = ?2")
         .and_then(|mut statement| statement.execute([namespace.as_str(), name.as_str()]))
-        .map(|n_removed| n_removed > 0)
-        .map_err(|source| database.error("removing a secret", source))
+        .map_err(|source| database.error("removing a secret", source))?;
+    database.forget();
+    Ok(n_removed > 0)
 }
 
 /// Those that are gone already are fine.
@@ -102,6 +105,15 @@ pub(crate) fn set_of_sandbox(
         })
     };
     write().map(drop).map_err(|source| database.error("writing the secrets of a sandbox", source))
+}
+
+/// Whether a sandbox has something of its own here.
+pub(crate) fn has_of_sandbox(database: &Database, sandbox: &SandboxId) -> Result<bool, StoreError> {
+    database
+        .connection
+        .prepare_cached("SELECT count(*) > 0 FROM sandbox_secrets WHERE sandbox = ?1")
+        .and_then(|mut statement| statement.query_row([sandbox.as_str()], |row| row.get(0)))
+        .map_err(|source| database.error("reading the secrets of a sandbox", source))
 }
 
 pub(crate) fn of_sandbox(

@@ -128,6 +128,45 @@ async fn nothing_of_a_removed_value_stays_on_disk() {
 }
 
 #[tokio::test]
+async fn nothing_of_a_removed_value_stays_while_the_store_is_open() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(home.path()).unwrap();
+    let (secret, sandbox) = (secret("red", "TOKEN"), sandbox());
+    store.set_secret(secret.clone()).await.unwrap();
+    assert!(holds_value(home.path()));
+    store.touch_secrets(secret.namespace.clone(), vec![secret.name.clone()], at(5)).await.unwrap();
+    let other = SecretValue::new("another-value".to_owned()).unwrap();
+    store.set_secret(SecretRecord { value: other, ..secret.clone() }).await.unwrap();
+    assert!(!holds_value(home.path()), "the value that was replaced");
+
+    store.set_secret(secret.clone()).await.unwrap();
+    store.remove_secret(secret.namespace, secret.name).await.unwrap();
+    assert!(!holds_value(home.path()), "the value that was removed");
+
+    store.insert_sandbox(sandbox.clone()).await.unwrap();
+    store.set_sandbox_secrets(sandbox.id.clone(), of_sandbox()).await.unwrap();
+    assert!(holds_value(home.path()));
+    store.remove_sandbox(sandbox.id).await.unwrap();
+    assert!(!holds_value(home.path()), "the value of a sandbox of its own");
+}
+
+#[tokio::test]
+async fn a_reader_delays_only_the_emptying_of_the_log() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(home.path()).unwrap();
+    let secret = secret("red", "TOKEN");
+    store.set_secret(secret.clone()).await.unwrap();
+    store.touch_secrets(secret.namespace.clone(), vec![secret.name.clone()], at(5)).await.unwrap();
+    let reader = rusqlite::Connection::open(home.path().join("warren.db")).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM secrets;").unwrap();
+    assert!(store.remove_secret(secret.namespace.clone(), secret.name.clone()).await.unwrap());
+    assert!(holds_value(home.path()), "or this shows nothing");
+    reader.execute_batch("COMMIT").unwrap();
+    assert!(!store.remove_secret(secret.namespace, secret.name).await.unwrap());
+    assert!(!holds_value(home.path()));
+}
+
+#[tokio::test]
 async fn what_a_sandbox_has_of_its_own_is_read_back_and_never_printed() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path()).unwrap();

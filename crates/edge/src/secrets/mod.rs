@@ -19,7 +19,9 @@ use self::{
 };
 
 mod authority;
+mod escapes;
 mod intercept;
+mod pattern;
 mod proxy;
 mod put_in;
 mod scrub;

@@ -244,12 +244,12 @@ impl Syntax {
 }
 
 /// A value as it stands in an address or a form.
-pub(crate) fn in_query(value: &str) -> String {
+fn in_query(value: &str) -> String {
     utf8_percent_encode(value, ESCAPED).to_string()
 }
 
 /// A value as it stands in a string of JSON: of visible ASCII two characters are escaped.
-pub(crate) fn in_json(value: &str) -> String {
+fn in_json(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
@@ -272,14 +272,24 @@ fn is_beneath(path: &str, beginning: &str) -> bool {
     path.strip_prefix(beginning).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether every server reads a path alike: no segments that lead elsewhere, no escaped separators, none empty.
+/// Whether every server reads a path alike: no segments that lead elsewhere, no escaped separators, none empty, and no
+/// escapes that servers drop, replace or end at.
 fn is_plain(path: &str) -> bool {
-    let decoded = percent_decode_str(path).decode_utf8_lossy();
+    let Ok(decoded) = percent_decode_str(path).decode_utf8() else { return false };
     let has_escaped_separator = decoded.matches('/').count() != path.matches('/').count();
     // An escape that makes another escape is read twice by some.
-    let is_odd = decoded.contains(['\\', '%', '\0']) || decoded.contains("//") || has_escaped_separator;
-    let leads_elsewhere = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
+    let is_odd = decoded.contains(['\\', '%'])
+        || decoded.contains(char::is_control)
+        || decoded.contains("//")
+        || has_escaped_separator;
     !is_odd && !decoded.split('/').any(leads_elsewhere)
+}
+
+/// Whether a segment could be a step to the same or the upper directory: for servers that leave out parameters, what
+/// looks like a query, or blanks around it.
+fn leads_elsewhere(segment: &str) -> bool {
+    let name = segment.split([';', '?', '#']).next().unwrap_or_default();
+    matches!(name.trim(), "." | "..")
 }
 
 fn with_query(uri: &Uri, query: &[u8]) -> Option<Uri> {
@@ -404,9 +414,21 @@ mod tests {
             "/repos//admin",
             "/repos/..%5cadmin",
             "/repos/%252e%252e/admin",
+            "/repos/%c0%ae%c0%ae/admin",
+            "/repos/..%09/admin",
+            "/repos/..%20/admin",
+            "/repos/..%3f/admin",
+            "/repos/a%0d%0ab",
+            "/repos/a%00b",
+            "/repos/a%7fb",
+            "/repos/a%C2%85b",
+            "/repos/%ff",
             "/Repos/x",
         ] {
             assert!(!covers_path(&rules, path), "{path}");
+        }
+        for path in ["/repos/caf%C3%A9", "/repos/a%20b/..c", "/repos/a;b=1", "/repos/a%3Fb"] {
+            assert!(covers_path(&rules, path), "{path}");
         }
     }
 

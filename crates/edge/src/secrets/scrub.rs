@@ -5,67 +5,22 @@
 
 use std::sync::Arc;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{GeneralPurpose, STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
 use bytes::{Bytes, BytesMut};
 use hyper::header::{self, HeaderMap, HeaderValue};
-use memchr::memchr;
-use zeroize::Zeroizing;
+
+use super::{
+    escapes::Escapes,
+    pattern::{Pattern, Progress},
+};
 
 /// Stands in place of each byte of a value.
 const MASK: u8 = b'*';
 /// Shortest piece of Base64 that is looked for: shorter ones are in any text.
 const MIN_ENCODED: usize = 6;
-
-/// One sequence of bytes that is looked for, by the algorithm of Knuth, Morris and Pratt: one pass, whatever comes.
-#[derive(Debug)]
-struct Pattern {
-    bytes: Zeroizing<Vec<u8>>,
-    /// At each length, how long the longest beginning is that also ends there.
-    borders: Vec<usize>,
-}
-
-impl Pattern {
-    fn new(bytes: Vec<u8>) -> Self {
-        let mut borders = vec![0; bytes.len() + 1];
-        let mut length = 0;
-        for at in 1..bytes.len() {
-            while length > 0 && bytes[at] != bytes[length] {
-                length = borders[length];
-            }
-            if bytes[at] == bytes[length] {
-                length += 1;
-            }
-            borders[at + 1] = length;
-        }
-        Self { bytes: Zeroizing::new(bytes), borders }
-    }
-
-    /// Goes on from `matched` bytes over a piece; calls `found` with where each occurrence ends. Returns how many
-    /// bytes at the end of the piece could be the beginning of another.
-    fn search(&self, mut matched: usize, piece: &[u8], mut found: impl FnMut(usize)) -> usize {
-        let mut at = 0;
-        while at < piece.len() {
-            if matched == 0 {
-                match memchr(self.bytes[0], &piece[at..]) {
-                    Some(skipped) => at += skipped,
-                    None => return 0,
-                }
-            }
-            while matched > 0 && piece[at] != self.bytes[matched] {
-                matched = self.borders[matched];
-            }
-            if piece[at] == self.bytes[matched] {
-                matched += 1;
-            }
-            at += 1;
-            if matched == self.bytes.len() {
-                found(at);
-                matched = self.borders[matched];
-            }
-        }
-        matched
-    }
-}
 
 /// The byte patterns to look for: values, and the forms in which they are sent.
 #[derive(Debug, Default)]
@@ -73,18 +28,18 @@ pub(crate) struct Patterns(Vec<Pattern>);
 
 impl Patterns {
     pub(crate) fn new<'a>(values: impl Iterator<Item = &'a str>) -> Self {
-        let mut all: Vec<Vec<u8>> = values.flat_map(forms).filter(|form| !form.is_empty()).collect();
+        let mut all: Vec<_> =
+            values.flat_map(forms).filter(|form| !form.is_empty()).flat_map(ways_of_writing).collect();
         all.sort();
         all.dedup();
-        Self(all.into_iter().map(Pattern::new).collect())
+        Self(all.into_iter().map(|(form, escapes)| Pattern::new(form, escapes)).collect())
     }
 
     /// Overwrites what is in a value of a header; `None` if there is nothing.
     fn scrub_whole(&self, value: &[u8]) -> Option<Vec<u8>> {
         let mut clean = value.to_vec();
         for pattern in &self.0 {
-            let length = pattern.bytes.len();
-            pattern.search(0, value, |end| clean[end - length..end].fill(MASK));
+            pattern.search(&mut Progress::default(), 0, value, |found| clean[found].fill(MASK));
         }
         (clean != value).then_some(clean)
     }
@@ -102,19 +57,27 @@ impl Patterns {
     }
 }
 
-/// A value as it is sent: itself, as part of Base64, in an address or a form, in JSON.
+/// A value as it is sent: itself, and as part of Base64 in both alphabets.
 fn forms(value: &str) -> Vec<Vec<u8>> {
-    let mut forms = vec![value.as_bytes().to_vec(), super::put_in::in_query(value).into_bytes()];
-    forms.push(super::put_in::in_json(value).into_bytes());
-    forms.extend((0..3).filter_map(|before| in_base64(value.as_bytes(), before)));
+    let mut forms = vec![value.as_bytes().to_vec()];
+    for alphabet in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
+        forms.extend((0..3).filter_map(|before| in_base64(&alphabet, value.as_bytes(), before)));
+    }
     forms
+}
+
+/// A form as it is, and with what encoders may have escaped in it. Encoders differ in what they escape and how, so all
+/// ways of one sort are looked for at once.
+fn ways_of_writing(form: Vec<u8>) -> Vec<(Vec<u8>, Option<Escapes>)> {
+    let escaped = Escapes::ALL.into_iter().filter(|escapes| escapes.concern(&form));
+    std::iter::once(None).chain(escaped.map(Some)).map(|escapes| (form.clone(), escapes)).collect()
 }
 
 /// The characters of Base64 that depend on a value alone when `before` bytes of something else precede it in its first
 /// group of three: what stands in `Basic` credentials, whoever the user is.
-fn in_base64(value: &[u8], before: usize) -> Option<Vec<u8>> {
+fn in_base64(alphabet: &GeneralPurpose, value: &[u8], before: usize) -> Option<Vec<u8>> {
     let padded = [&[0; 3][..before], value].concat();
-    let encoded = STANDARD_NO_PAD.encode(&padded);
+    let encoded = alphabet.encode(&padded);
     // Six bits a character: the first whole one after the bytes before, the last one within the value.
     let (first, last) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
     let own = encoded.as_bytes().get(first..last)?;
@@ -125,29 +88,26 @@ fn in_base64(value: &[u8], before: usize) -> Option<Vec<u8>> {
 #[derive(Debug)]
 pub(crate) struct Scrubber {
     patterns: Arc<Patterns>,
-    /// How much of each pattern the last bytes were.
-    matched: Vec<usize>,
+    /// How far each pattern is.
+    progress: Vec<Progress>,
     /// Bytes that may still turn out to be part of a value; what is part of one already is overwritten.
     held: BytesMut,
 }
 
 impl Scrubber {
     pub(crate) fn new(patterns: Arc<Patterns>) -> Self {
-        let matched = vec![0; patterns.0.len()];
-        Self { patterns, matched, held: BytesMut::new() }
+        let progress = patterns.0.iter().map(|_pattern| Progress::default()).collect();
+        Self { patterns, progress, held: BytesMut::new() }
     }
 
     /// Takes a piece. Returns what is clean for certain.
     pub(crate) fn pass(&mut self, piece: Bytes) -> Bytes {
         let before = self.held.len();
-        let mut hits: Vec<(usize, usize)> = Vec::new();
-        for (pattern, matched) in self.patterns.0.iter().zip(&mut self.matched) {
-            let length = pattern.bytes.len();
-            *matched = pattern.search(*matched, &piece, |end| {
-                hits.push((before + end - length, before + end));
-            });
+        let mut hits = Vec::new();
+        for (pattern, progress) in self.patterns.0.iter().zip(&mut self.progress) {
+            pattern.search(progress, before, &piece, |found| hits.push(found));
         }
-        let keep = self.matched.iter().copied().max().unwrap_or(0);
+        let keep = self.progress.iter().map(Progress::held).max().unwrap_or(0);
         if before == 0 && hits.is_empty() {
             // The usual case, without a copy.
             let mut clean = piece;
@@ -155,15 +115,15 @@ impl Scrubber {
             return clean;
         }
         self.held.extend_from_slice(&piece);
-        for (start, end) in hits {
-            self.held[start..end].fill(MASK);
+        for found in hits {
+            self.held[found].fill(MASK);
         }
         self.held.split_to(self.held.len() - keep).freeze()
     }
 
     /// The rest, when nothing follows.
     pub(crate) fn finish(&mut self) -> Bytes {
-        self.matched.fill(0);
+        self.progress.fill_with(Progress::default);
         self.held.split().freeze()
     }
 
@@ -245,6 +205,66 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_found_however_an_encoder_escapes_it() {
+        let value = "ab/c+d=='\"<&>~ z";
+        for written in [
+            // Addresses: everything, lower case, Python's quote(), JavaScript's encodeURIComponent() and encodeURI(),
+            // forms.
+            "ab%2Fc%2Bd%3D%3D%27%22%3C%26%3E~%20z",
+            "ab%2fc%2bd%3d%3d%27%22%3c%26%3e%7e%20z",
+            "ab/c%2Bd%3D%3D%27%22%3C%26%3E~%20z",
+            "ab%2Fc%2Bd%3D%3D'%22%3C%26%3E~%20z",
+            "ab/c+d=='%22%3C&%3E~%20z",
+            "ab%2Fc%2Bd%3D%3D%27%22%3C%26%3E%7E+z",
+            // JSON: Python, PHP, Go, .NET; a string of JavaScript.
+            r#"ab/c+d=='\"<&>~ z"#,
+            r#"ab\/c+d=='\"<&>~ z"#,
+            r#"ab/c+d=='\"\u003c\u0026\u003e~ z"#,
+            r#"ab\u002fc\u002Bd==\u0027\u0022\u003C\u0026\u003E~ z"#,
+            r#"ab\x2fc+d==\'\"<\x26>~ z"#,
+            // Pages.
+            "ab/c+d=='&quot;&lt;&amp;&gt;~ z",
+            "ab&#x2F;c+d&#61;&#x3d;&#39;&#34;&lt;&amp;&gt;~ z",
+            "ab&#47;c&#43;d==&#x27;&quot;&lt;&amp;&gt;~ z",
+        ] {
+            let clean = [b"<", &vec![MASK; written.len()][..], b">"].concat();
+            let text = format!("<{written}>");
+            assert_eq!(scrub(&[value], &[text.as_bytes()]), clean, "{written}");
+            let pieces: Vec<_> = text.as_bytes().chunks(1).collect();
+            assert_eq!(scrub(&[value], &pieces), clean, "{written}, byte by byte");
+        }
+    }
+
+    #[test]
+    fn base64_of_a_value_is_found_in_both_alphabets_and_escaped() {
+        use base64::engine::general_purpose::URL_SAFE;
+
+        let value = "to?ken>with~all???>>>";
+        let standard = STANDARD.encode(format!("us:{value}"));
+        assert!(standard.contains('/') && standard.contains('+'), "{standard}");
+        for sent in [
+            URL_SAFE.encode(format!("us:{value}")),
+            standard.replace('/', "\\/"),
+            standard.replace('/', "%2F").replace('+', "%2b"),
+            standard.clone(),
+        ] {
+            let clean = String::from_utf8(scrub(&[value], &[sent.as_bytes()])).unwrap();
+            let left = clean.replace('*', "");
+            assert!(left.len() <= sent.len() - value.len() * 8 / 6 + 2, "{sent} became {clean}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_escape_waits_no_longer_than_it_must() {
+        let mut scrubber = Scrubber::new(Arc::new(Patterns::new(["a/b"].into_iter())));
+        assert_eq!(scrubber.pass(Bytes::from_static(b"100% & \\n \\")), "100% & \\n ");
+        assert_eq!(scrubber.pass(Bytes::from_static(b"n a\\u0")), "\\n ");
+        assert_eq!(scrubber.pass(Bytes::from_static(b"02fc")), "a\\u002fc");
+        assert_eq!(scrubber.pass(Bytes::from_static(b"&am")), "");
+        assert_eq!(scrubber.finish(), "&am");
+    }
+
+    #[test]
     fn headers_are_scrubbed() {
         let mut headers = HeaderMap::new();
         headers.append("location", HeaderValue::from_static("https://a.example/?token=secret&x=1"));
@@ -279,6 +299,22 @@ mod tests {
                 }
             }
             prop_assert_eq!(clean, expected);
+        }
+
+        /// Nor do they when anything may be escaped, or look so.
+        #[test]
+        fn pieces_make_no_difference_to_escapes(
+            value in "[a/+]{1,5}",
+            text in prop::collection::vec(prop::sample::select(vec![
+                "a", "/", "+", "%2f", "%2F", "%2B", "\\/", "\\u002f", "&#x2f;", "&sol;", "%", "\\", "&", "2f", "&#", "u0",
+            ]), 0..30),
+            length in 1usize..9,
+        ) {
+            let text = text.concat();
+            let patterns = Patterns::new(std::iter::once(value.as_str()));
+            let whole = patterns.scrub_whole(text.as_bytes()).unwrap_or_else(|| text.clone().into_bytes());
+            let pieces: Vec<_> = text.as_bytes().chunks(length).collect();
+            prop_assert_eq!(scrub(&[&value], &pieces), whole);
         }
     }
 }

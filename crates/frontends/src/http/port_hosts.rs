@@ -4,13 +4,20 @@
 //! cookie), a key, a daemon that asks nobody for a key, or a port that is public. A cookie and a daemon without keys
 //! are ambient: a browser uses them for every page that asks. So there, what a page of another origin asks for is
 //! refused, except that a person may follow a link.
+//!
+//! A host by a sandbox's name may be another sandbox's tomorrow, and a browser would run what the first one left there.
+//! So no page is ever opened in such an origin: browsers are sent to the host by id, and what others get there could
+//! not run.
 
 use axum::{
     body::Body,
     extract::{Request, State},
     http::{
-        HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
-        header::{CACHE_CONTROL, COOKIE, HOST, LOCATION, REFERRER_POLICY, SET_COOKIE, UPGRADE},
+        HeaderMap, HeaderValue, Method, StatusCode, Uri,
+        header::{
+            CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, LOCATION, REFERRER_POLICY, SET_COOKIE,
+            UPGRADE,
+        },
         request::Parts,
     },
     middleware::Next,
@@ -22,8 +29,13 @@ use sandbox::{Error, ErrorKind};
 use super::{auth::Peer, error::Refusal, gate::Gate, hosts::Hosts, limits::key_ended};
 use crate::{
     links::BaseUrl,
-    ports::{PortHost, TOKEN_COOKIES, TOKEN_HEADER, TOKEN_PARAMETER, failure_page, shows_key, wants_page},
+    ports::{
+        PortHost, TOKEN_COOKIES, TOKEN_HEADER, TOKEN_PARAMETER, failure_page, label, shows_key, wants_page,
+    },
 };
+
+/// What is opened at a host by name gets an origin of its own, in which nothing runs.
+const NO_PAGE_POLICY: &str = "sandbox";
 
 /// A visitor of a port.
 struct Visitor {
@@ -55,11 +67,13 @@ pub(super) async fn answer(State(gate): State<Gate>, request: Request, next: Nex
 async fn visit(gate: &Gate, host: &PortHost, mut parts: Parts, body: Body) -> Result<Response, Refusal> {
     let visitor = visitor(gate, host, &parts).await?;
     let is_tls = gate.hosts().is_some_and(|hosts| hosts.is_tls_for(host));
-    let base = parts
-        .headers
-        .get(HOST)
-        .and_then(|value| value.to_str().ok())
-        .map(|own| BaseUrl::of_host(is_tls, own));
+    let own = parts.headers.get(HOST).and_then(|value| value.to_str().ok());
+    let base = own.map(|own| BaseUrl::of_host(is_tls, own));
+    if !host.is_by_id && opens_page(&parts) {
+        let sandbox = gate.engine().sandbox(&visitor.who, &visitor.sandbox).await?.id;
+        let by_id = with_label(own.unwrap_or_default(), &label(&sandbox, host.port));
+        return Ok(moved(&BaseUrl::of_host(is_tls, &by_id), &parts.uri));
+    }
     if let Some(token) = query_token(&parts.uri).filter(|_| is_first_visit(&parts)) {
         return Ok(welcome(&token, &parts.uri, base.as_ref(), is_tls));
     }
@@ -72,10 +86,13 @@ async fn visit(gate: &Gate, host: &PortHost, mut parts: Parts, body: Body) -> Re
     let lease = gate.admit(&mut parts, &visitor.who, visitor.link.as_ref())?;
     let method = parts.method.clone();
     let request = Request::from_parts(parts, body);
-    let response = tokio::select! {
+    let mut response = tokio::select! {
         response = proxy.forward(&visitor.who, &visitor.sandbox, host.port, "", request) => response?,
         () = lease.ended() => return Err(key_ended().into()),
     };
+    if !host.is_by_id {
+        response.headers_mut().append(CONTENT_SECURITY_POLICY, HeaderValue::from_static(NO_PAGE_POLICY));
+    }
     lease.count(&method, response)
 }
 
@@ -200,10 +217,40 @@ fn cookie_tokens(headers: &HeaderMap) -> Vec<String> {
 
 /// A browser that opens the address, as opposed to a program that has no use for cookies.
 fn is_first_visit(request: &Parts) -> bool {
+    opens_page(request) && wants_page(&request.headers)
+}
+
+/// Whether a browser asks for what it is going to show, in a window or a frame.
+fn opens_page(request: &Parts) -> bool {
+    let headers = &request.headers;
+    let is_opened =
+        wants_page(headers) || headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate");
     matches!(request.method, Method::GET | Method::HEAD)
-        && wants_page(&request.headers)
-        && !request.headers.contains_key(UPGRADE)
-        && !request.headers.contains_key(TOKEN_HEADER)
+        && is_opened
+        && !headers.contains_key(UPGRADE)
+        && !headers.contains_key(TOKEN_HEADER)
+}
+
+/// A host with another first label.
+fn with_label(host: &str, label: &str) -> String {
+    let (_, domain) = host.split_once('.').unwrap_or_default();
+    format!("{label}.{domain}")
+}
+
+/// Sends a browser to the same page at another host, with its token if it has one.
+fn moved(base: &BaseUrl, uri: &Uri) -> Response {
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let location = format!("{}{}{query}", base.as_str(), uri.path());
+    let mut response = StatusCode::TEMPORARY_REDIRECT.into_response();
+    lead_to(response.headers_mut(), &location);
+    response
+}
+
+/// The headers of an answer that sends a browser elsewhere, which nobody keeps.
+fn lead_to(headers: &mut HeaderMap, location: &str) {
+    headers.extend(HeaderValue::from_str(location).ok().map(|value| (LOCATION, value)));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
 }
 
 /// Keeps the token in a cookie and sends the browser to the same address without it, so that it stays in no history and
@@ -224,12 +271,7 @@ fn welcome(token: &str, uri: &Uri, base: Option<&BaseUrl>, is_tls: bool) -> Resp
     let cookie = format!("{name}={token}; Path=/; Max-Age={max_age}; HttpOnly; SameSite=Lax{secure}");
     let mut response = StatusCode::SEE_OTHER.into_response();
     let headers = response.headers_mut();
-    let mut set = |name: HeaderName, text: &str| {
-        headers.extend(HeaderValue::from_str(text).ok().map(|value| (name, value)));
-    };
-    set(LOCATION, &location);
-    set(SET_COOKIE, &cookie);
-    set(CACHE_CONTROL, "no-store");
-    set(REFERRER_POLICY, "no-referrer");
+    lead_to(headers, &location);
+    headers.extend(HeaderValue::from_str(&cookie).ok().map(|value| (SET_COOKIE, value)));
     response
 }

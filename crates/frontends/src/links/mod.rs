@@ -244,7 +244,7 @@ impl AskersLinks {
     ) -> Result<PortAddress> {
         let base = self.base()?;
         let own_host =
-            ports::url(&ports::label(sandbox, port), base, self.links.settings.port_domain.as_ref());
+            ports::url(&ports::label(&sandbox.id, port), base, self.links.settings.port_domain.as_ref());
         let bare =
             own_host.clone().unwrap_or_else(|| format!("{base}/v1/sandboxes/{}/ports/{port}/", sandbox.id));
         if is_public && own_host.is_some() {

@@ -1,17 +1,16 @@
 //! The headers that pass between a caller and a server inside, and their form.
 //!
 //! Three sorts do not pass: those about one connection (RFC 9110, 7.6.1), our own credentials, and, where the answer is
-//! shown in our own origin, those that would let the server inside act there.
+//! shown in our own origin, all but those that are known to give the server inside no power there.
 
 use std::net::IpAddr;
 
 use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Uri,
     header::{
-        ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LOCATION, CONTENT_SECURITY_POLICY, COOKIE, EXPECT,
-        FORWARDED, HOST, LOCATION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFERRER_POLICY, SET_COOKIE,
-        STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA, WWW_AUTHENTICATE,
-        X_CONTENT_TYPE_OPTIONS,
+        ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LOCATION, CONTENT_SECURITY_POLICY, COOKIE, HOST,
+        LOCATION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFERRER_POLICY, SET_COOKIE, TE, TRAILER,
+        TRANSFER_ENCODING, UPGRADE, X_CONTENT_TYPE_OPTIONS,
     },
 };
 
@@ -49,8 +48,19 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// The headers in which a caller describes the way of its request; only what we know of it goes inside.
-const ABOUT_THE_WAY: [HeaderName; 4] = [FORWARDED, VIA, HeaderName::from_static("x-real-ip"), EXPECT];
+/// The headers in which a caller describes itself and the way of its request; only what we know of it goes inside.
+const ABOUT_THE_WAY: [&str; 10] = [
+    "expect",
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "fastly-client-ip",
+];
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 /// Credentials of another system that we stand in for.
 const OPEN_SANDBOX_PREFIX: &str = "open-sandbox-";
@@ -58,23 +68,33 @@ const OPEN_SANDBOX_PREFIX: &str = "open-sandbox-";
 /// The headers that no server inside may send to a browser: they are about our listener, or reach beyond one host name.
 const NEVER_OUT: [HeaderName; 2] = [ALT_SVC, HeaderName::from_static("clear-site-data")];
 
-/// The headers that a server inside may not send in our own origin. A cookie there would go to every port of this host
+/// The headers that a server inside may send in our own origin: about the content, and for programs. Browsers learn new
+/// ones that act for a whole origin, so all others are left out: a cookie there would go to every port of this host
 /// name, and a question for a password would come from us.
-const NEVER_IN_OUR_ORIGIN: [HeaderName; 12] = [
-    SET_COOKIE,
-    STRICT_TRANSPORT_SECURITY,
-    WWW_AUTHENTICATE,
-    CONTENT_SECURITY_POLICY,
-    HeaderName::from_static("content-security-policy-report-only"),
-    HeaderName::from_static("refresh"),
-    HeaderName::from_static("link"),
-    HeaderName::from_static("service-worker-allowed"),
-    HeaderName::from_static("report-to"),
-    HeaderName::from_static("reporting-endpoints"),
-    HeaderName::from_static("nel"),
-    HeaderName::from_static("x-frame-options"),
+const IN_OUR_ORIGIN: [&str; 19] = [
+    "accept-ranges",
+    "age",
+    "allow",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-location",
+    "content-range",
+    "content-type",
+    "date",
+    "etag",
+    "expires",
+    "last-modified",
+    "location",
+    "retry-after",
+    "server",
+    "vary",
 ];
-const CORS_PREFIX: &str = "access-control-";
+/// Beginnings of such headers. What begins with `x-` has no meaning to browsers, but for a few old ones that can only
+/// hold a page down further, and no new one gets such a name (RFC 6648).
+const PREFIXES_IN_OUR_ORIGIN: [&str; 6] = ["x-", "sec-websocket-", "mcp-", "docker-", "grpc-", "ratelimit"];
 
 /// A page in our own origin gets an opaque origin instead: no scripts, no forms, no windows, no frames around it.
 const OUR_ORIGIN_POLICY: &str = "sandbox; frame-ancestors 'none'";
@@ -111,10 +131,7 @@ impl Way<'_> {
 pub(super) fn inward(headers: &mut HeaderMap, way: &Way<'_>, upgrade: Option<&HeaderValue>) {
     let host = headers.get(HOST).cloned();
     drop_hop_by_hop(headers);
-    ABOUT_THE_WAY.iter().for_each(|name| drop(headers.remove(name)));
-    drop_where(headers, |name| {
-        name == TOKEN_HEADER || name.starts_with(FORWARDED_PREFIX) || name.starts_with(OPEN_SANDBOX_PREFIX)
-    });
+    drop_where(headers, |name| is_said_by_us_alone(&name.replace('_', "-")));
     for name in [AUTHORIZATION, KEY_HEADER] {
         if headers.get_all(&name).iter().any(carries_key) {
             headers.remove(&name);
@@ -140,6 +157,14 @@ pub(super) fn inward(headers: &mut HeaderMap, way: &Way<'_>, upgrade: Option<&He
     }
 }
 
+/// Whether a caller may not say this, by its name with `-` in place of `_`: to many servers (CGI, WSGI) both are one.
+fn is_said_by_us_alone(name: &str) -> bool {
+    ABOUT_THE_WAY.contains(&name)
+        || name == TOKEN_HEADER
+        || name.starts_with(FORWARDED_PREFIX)
+        || name.starts_with(OPEN_SANDBOX_PREFIX)
+}
+
 /// Makes an answer's headers those that the caller gets.
 pub(super) fn outward(headers: &mut HeaderMap, way: &Way<'_>) {
     let upgrade = headers.get(UPGRADE).cloned();
@@ -153,8 +178,7 @@ pub(super) fn outward(headers: &mut HeaderMap, way: &Way<'_>) {
         hold_cookies_to_their_host(headers);
         return;
     }
-    NEVER_IN_OUR_ORIGIN.iter().for_each(|name| drop(headers.remove(name)));
-    drop_where(headers, |name| name.starts_with(CORS_PREFIX));
+    drop_where(headers, |name| name != UPGRADE && !may_be_in_our_origin(name));
     for name in [LOCATION, CONTENT_LOCATION] {
         if let Some(moved) = headers.get(&name).and_then(|value| below_prefix(value, way)) {
             headers.insert(name, moved);
@@ -163,6 +187,10 @@ pub(super) fn outward(headers: &mut HeaderMap, way: &Way<'_>) {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(OUR_ORIGIN_POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+}
+
+fn may_be_in_our_origin(name: &str) -> bool {
+    IN_OUR_ORIGIN.contains(&name) || PREFIXES_IN_OUR_ORIGIN.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The target without our credentials: path and query only.
@@ -323,6 +351,12 @@ mod tests {
             ("x-forwarded-port", "1"),
             ("forwarded", "for=198.51.100.1"),
             ("x-real-ip", "198.51.100.1"),
+            ("x_forwarded_for", "198.51.100.1"),
+            ("x_forwarded-proto", "ftp"),
+            ("x_real_ip", "198.51.100.1"),
+            ("true-client-ip", "198.51.100.1"),
+            ("x_warren_token", "t"),
+            ("x_own", "1"),
             ("cookie", "a=1; warren_port=t; warren_session=t; b=2"),
             ("cookie", "__Host-warren_port=t"),
             ("cookie", "__Host-warren_session=t"),
@@ -341,6 +375,7 @@ mod tests {
                 "x-forwarded-for: 192.0.2.1",
                 "x-forwarded-host: 8000-lab.localhost:5555",
                 "x-forwarded-proto: https",
+                "x_own: 1",
             ]
         );
     }
@@ -391,6 +426,11 @@ mod tests {
             ("content-security-policy", "default-src *"),
             ("alt-svc", "h3"),
             ("clear-site-data", "\"*\""),
+            ("speculation-rules", "\"/rules.json\""),
+            ("not-known-yet", "1"),
+            ("x-total-count", "3"),
+            ("mcp-session-id", "1"),
+            ("etag", "\"a\""),
             ("location", "/login?next=/"),
             ("connection", "close"),
         ]);
@@ -400,9 +440,12 @@ mod tests {
             [
                 "content-security-policy: sandbox; frame-ancestors 'none'",
                 "content-type: text/html",
+                "etag: \"a\"",
                 "location: /v1/sandboxes/lab/ports/8000/login?next=/",
+                "mcp-session-id: 1",
                 "referrer-policy: no-referrer",
                 "x-content-type-options: nosniff",
+                "x-total-count: 3",
             ]
         );
     }

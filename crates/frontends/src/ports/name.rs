@@ -1,12 +1,14 @@
 //! Host names of servers inside: `<port>-<sandbox>.localhost`, or below a domain that the operator has for this.
 //!
 //! Each port has a host name of its own, and so an origin of its own in a browser: its pages can read neither ours nor
-//! those of another port.
+//! those of another port. A browser keeps what pages left in an origin (workers, caches, storage), so the origin of a
+//! page has the sandbox's id in it, which no other sandbox ever gets. A name, which the next one may get, is for people
+//! who type it and for programs.
 
 use std::str::FromStr;
 
-use engine::{SandboxRef, SandboxView};
-use sandbox::{Error, Namespace, Result, SandboxId};
+use engine::SandboxRef;
+use sandbox::{Error, Result, SandboxId};
 
 /// Longest label of a host name (RFC 1035).
 const MAX_LABEL_BYTES: usize = 63;
@@ -77,6 +79,8 @@ pub(crate) struct PortHost {
     pub(crate) sandbox: SandboxRef,
     /// Below the operator's domain.
     pub(crate) is_of_domain: bool,
+    /// Whether it names the sandbox by id, so that it will never be another's.
+    pub(crate) is_by_id: bool,
 }
 
 impl PortHost {
@@ -92,17 +96,19 @@ impl PortHost {
         if !is_number || !port.bytes().all(|byte| byte.is_ascii_digit()) || !is_label(label) {
             return None;
         }
-        Some(Self { port: port.parse().ok()?, sandbox: SandboxRef::new(sandbox, None).ok()?, is_of_domain })
+        let is_by_id = sandbox.starts_with(SandboxId::PREFIX);
+        Some(Self {
+            port: port.parse().ok()?,
+            sandbox: SandboxRef::new(sandbox, None).ok()?,
+            is_of_domain,
+            is_by_id,
+        })
     }
 }
 
-/// The label of a port. By name where a host name can hold it and it is found without a namespace, else by id.
-pub(crate) fn label(view: &SandboxView, port: u16) -> String {
-    let by_name = format!("{port}-{}", view.name);
-    let is_readable = view.namespace == Namespace::default()
-        && is_label(&by_name)
-        && !view.name.as_str().starts_with(SandboxId::PREFIX);
-    if is_readable { by_name } else { format!("{port}-{}", view.id) }
+/// The label of a port, which is never another's.
+pub(crate) fn label(sandbox: &SandboxId, port: u16) -> String {
+    format!("{port}-{sandbox}")
 }
 
 /// The address of a port's own host, for somebody who reaches the daemon at `base`. None where it has none: the daemon
@@ -151,12 +157,13 @@ mod tests {
         let domain: PortDomain = "https://*.Apps.example".parse().unwrap();
         let read = |name: &str| {
             PortHost::parse(name, Some(&domain))
-                .map(|host| (host.port, host.sandbox.to_string(), host.is_of_domain))
+                .map(|host| (host.port, host.sandbox.to_string(), host.is_of_domain, host.is_by_id))
         };
-        assert_eq!(read("8000-lab.localhost"), Some((8000, "lab".to_owned(), false)));
-        assert_eq!(read("1-my-lab-2.apps.example"), Some((1, "my-lab-2".to_owned(), true)));
-        let id = "sbx-0123456789abc";
-        assert_eq!(read(&format!("80-{id}.localhost")), Some((80, id.to_owned(), false)));
+        assert_eq!(read("8000-lab.localhost"), Some((8000, "lab".to_owned(), false, false)));
+        assert_eq!(read("1-my-lab-2.apps.example"), Some((1, "my-lab-2".to_owned(), true, false)));
+        let id = SandboxId::from_random([7; 8]);
+        let host = format!("{}.localhost", label(&id, 80));
+        assert_eq!(read(&host), Some((80, id.to_string(), false, true)));
         for name in [
             "localhost",
             "apps.example",

@@ -80,6 +80,11 @@ impl World {
         self.get(target, &[&[HOST, &token], headers].concat()).await
     }
 
+    /// The host of a port by the sandbox's id, where browsers open pages.
+    fn host_by_id(&self, port: u16) -> String {
+        format!("{port}-{}.localhost", self.sandbox)
+    }
+
     async fn publish(&self, port: PortSpec) {
         let which = SandboxRef::from(&self.sandbox);
         self.server.engine.expose_port(&operator(), &which, &port).await.unwrap();
@@ -171,19 +176,21 @@ async fn whoever_has_no_right_gets_nothing() {
 async fn a_browser_trades_its_token_for_a_cookie() {
     let world = World::new().await;
     let token = world.token(8000);
-    let first = world.get(&format!("//a?x=1&warren_token={token}&y=2"), &[HOST, "accept: text/html"]).await;
+    let own = format!("{}:5555", world.host_by_id(8000));
+    let host = format!("host: {own}");
+    let first = world.get(&format!("//a?x=1&warren_token={token}&y=2"), &[&host, "accept: text/html"]).await;
     let first = first.expect(303);
     // The whole address, since two slashes alone would lead to another host.
-    assert_eq!(first.header("location"), Some("http://8000-box.localhost:5555//a?x=1&y=2"));
+    assert_eq!(first.header("location"), Some(format!("http://{own}//a?x=1&y=2").as_str()));
     assert_eq!(first.header("referrer-policy"), Some("no-referrer"));
     let cookie = first.header("set-cookie").unwrap();
     assert!(cookie.starts_with("warren_port=") && cookie.contains("httponly; samesite=lax"), "{cookie}");
     assert!(!cookie.contains("domain"), "{cookie}");
     let cookie = format!("cookie: warren_port={token}");
-    let answer = world.get("/headers?warren_token=zzz&q=1", &[HOST, &cookie]).await;
+    let answer = world.get("/headers?warren_token=zzz&q=1", &[&host, &cookie]).await;
     // A wrong token in the address is not made good by a cookie.
     assert_eq!(answer.status(), 404);
-    let answer = world.get("/headers?q=1", &[HOST, &cookie, "cookie: own=1"]).await.expect(200);
+    let answer = world.get("/headers?q=1", &[&host, &cookie, "cookie: own=1"]).await.expect(200);
     assert_eq!(answer.json()["target"], "/headers?q=1");
     let told = told_headers(&answer);
     assert!(told.contains(&"cookie: own=1".to_owned()), "{told:?}");
@@ -198,20 +205,49 @@ async fn a_browser_trades_its_token_for_a_cookie() {
 }
 
 #[tokio::test]
+async fn no_page_is_opened_at_a_host_that_may_be_anothers_tomorrow() {
+    let world = World::new().await;
+    let token = world.token(8000);
+    let by_id = format!("http://{}:5555", world.host_by_id(8000));
+    // A browser is sent to the host by id, with its token; whoever has no right is told no id.
+    let is_page = ["accept: text/html,*/*;q=0.8", "sec-fetch-mode: navigate"];
+    for header in is_page {
+        let target = format!("//a?x=1&warren_token={token}");
+        let answer = world.get(&target, &[HOST, header]).await.expect(307);
+        assert_eq!(answer.header_as_sent("location"), Some(format!("{by_id}{target}").as_str()));
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        assert_eq!(answer.header("set-cookie"), None);
+        world.get("/hello", &[HOST, header]).await.expect(401);
+    }
+    world.publish(public(8000)).await;
+    let frame = [HOST, is_page[0], "sec-fetch-mode: navigate", "sec-fetch-dest: iframe"];
+    let answer = world.get("/hello", &frame).await.expect(307);
+    assert_eq!(answer.header("location"), Some(format!("{by_id}/hello").as_str()));
+    // Programs are served there as everywhere, and what a browser could make of it runs nothing.
+    let answer = world.get("/hello", &[HOST]).await.expect(200);
+    assert_eq!(answer.header("content-security-policy"), Some("sandbox"));
+    let host = format!("host: {}", world.host_by_id(8000));
+    let answer = world.get("/hello", &[&host, is_page[0]]).await.expect(200);
+    assert_eq!(answer.header("content-security-policy"), None);
+    world.server.end().await;
+}
+
+#[tokio::test]
 async fn other_pages_cannot_use_a_visitors_cookie() {
     let world = World::new().await;
+    let host = format!("host: {}:5555", world.host_by_id(8000));
     let cookie = format!("cookie: warren_port={}", world.token(8000));
     let status = async |method: &str, headers: &[&str]| {
         let line = format!("{method} /hello HTTP/1.1");
         world
             .server
-            .ask(&[&[line.as_str(), HOST, &cookie, "content-length: 0"], headers].concat())
+            .ask(&[&[line.as_str(), &host, &cookie, "content-length: 0"], headers].concat())
             .await
             .status()
     };
-    let own = "origin: http://8000-box.localhost:5555";
+    let own = host.replace("host: ", "origin: http://");
     assert_eq!(status("GET", &[]).await, 200);
-    assert_eq!(status("POST", &[own, "sec-fetch-site: same-origin"]).await, 200);
+    assert_eq!(status("POST", &[&own, "sec-fetch-site: same-origin"]).await, 200);
     assert_eq!(status("GET", &["sec-fetch-site: same-origin"]).await, 200);
     let followed = ["sec-fetch-site: cross-site", "sec-fetch-mode: navigate", "sec-fetch-dest: document"];
     assert_eq!(status("GET", &followed).await, 200);
@@ -252,8 +288,8 @@ async fn a_public_port_is_open_until_it_is_withdrawn() {
         .await
         .expect(201)
         .json();
-    let expected =
-        json!({ "port": 8000, "url": "http://8000-box.localhost/", "public": true, "listening": true });
+    let url = format!("http://{}/", world.host_by_id(8000));
+    let expected = json!({ "port": 8000, "url": url, "public": true, "listening": true });
     assert_eq!(made, expected);
     world.get("/hello", &[HOST]).await.expect(200);
     world.get("/hello", &[HOST, "origin: https://evil.example"]).await.expect(200);
@@ -276,7 +312,7 @@ async fn a_public_port_is_open_until_it_is_withdrawn() {
 async fn what_the_server_inside_learns_and_may_say() {
     let world = World::new().await;
     let forged =
-        ["x-forwarded-for: 198.51.100.9", "forwarded: for=198.51.100.9", "connection: x-hop", "x-hop: 1"];
+        ["x_forwarded_for: 198.51.100.9", "forwarded: for=198.51.100.9", "connection: x-hop", "x-hop: 1"];
     let own = ["authorization: Bearer of-the-app", "x-api-key: of-the-app", "cookie: session=1"];
     let told = told_headers(&world.visit("/headers", &forged).await.expect(200));
     for line in ["host: 8000-box.localhost:5555", "x-forwarded-for: 127.0.0.1", "x-forwarded-proto: http"] {
@@ -498,7 +534,7 @@ async fn nothing_that_listens_is_told_to_people_and_programs() {
 async fn a_domain_of_the_operators_works_like_localhost() {
     let hosts = Hosts { port_domain: Some("https://apps.example".parse().unwrap()), ..Hosts::default() };
     let world = World::with(Setup { has_keys: true, hosts, ..Setup::default() }).await;
-    let host = "host: 8000-box.Apps.example";
+    let host = &format!("host: 8000-{}.Apps.example", world.sandbox);
     let token = world.token(8000);
     let told =
         told_headers(&world.get("/headers", &[host, &format!("x-warren-token: {token}")]).await.expect(200));
@@ -508,6 +544,10 @@ async fn a_domain_of_the_operators_works_like_localhost() {
     let cookie = first.header("set-cookie").unwrap();
     assert!(cookie.starts_with("__host-warren_port=") && cookie.ends_with("; secure"), "{cookie}");
     world.get("/hello", &[host, &format!("cookie: __Host-warren_port={token}")]).await.expect(200);
+    let by_name = ["host: 8000-box.apps.example", "accept: text/html"];
+    let moved = world.get(&format!("/?warren_token={token}"), &by_name).await.expect(307);
+    let by_id = format!("https://8000-{}.apps.example/?warren_token={token}", world.sandbox);
+    assert_eq!(moved.header_as_sent("location"), Some(by_id.as_str()));
     world.get("/", &["host: apps.example"]).await.expect(403);
     world.get("/", &["host: box.apps.example"]).await.expect(403);
     world.server.end().await;
@@ -529,7 +569,7 @@ async fn a_listing_tells_what_listens_and_what_is_exposed() {
     let made: Value = made.expect(201).json();
     let url = made["url"].as_str().unwrap();
     let (address, token) = url.split_once("?warren_token=").unwrap();
-    assert_eq!(address, "http://8000-box.localhost/");
+    assert_eq!(address, format!("http://{}/", world.host_by_id(8000)));
     assert_eq!(made["headers"], json!({ "x-warren-token": token }));
     for (body, status) in [
         (r#"{"port":0}"#, 400),

@@ -74,9 +74,12 @@ fn a_page_inside_works_and_stays_by_itself() {
         ["api", format!("{api}/v1/sandboxes")],
         ["api by name", format!("http://localhost:{port}/v1/health")],
     ]);
-    // First the neighbour, so that the browser has its cookie; its page then leads to the other by a link.
+    // First the neighbour, so that the browser has its cookie; its page then leads to the other by a link. A person may
+    // type a name: the page opens at the address by id all the same.
     let page = format!("{page}#{}", encoded(&others.to_string()));
-    let _browser = open(&world.files().join("profile"), &format!("{neighbour}&then={}", encoded(&page)));
+    let (_, rest) = neighbour.split_once(".localhost").unwrap();
+    let typed = format!("http://8000-neighbour.localhost{rest}&then={}", encoded(&page));
+    let _browser = open(&world.files().join("profile"), &typed);
     let alone = json!({
         "websocket": "inside heard hello", "own": "200 this is /hello", "absolute": "200 this is /deep/er",
         "cookie": "mine=1",

@@ -1,0 +1,174 @@
+//! Ways in which text writes one character as several: in addresses, in strings of programs, in pages.
+
+/// Names that pages have for characters which encoders escape.
+const ENTITIES: [(&[u8], u8); 8] = [
+    (b"amp;", b'&'),
+    (b"lt;", b'<'),
+    (b"gt;", b'>'),
+    (b"quot;", b'"'),
+    (b"apos;", b'\''),
+    (b"sol;", b'/'),
+    (b"plus;", b'+'),
+    (b"equals;", b'='),
+];
+/// Most digits of a character's number in a page: some write zeros first.
+const MAX_ENTITY_DIGITS: usize = 6;
+
+/// One way of writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Escapes {
+    /// `%2F`, as in addresses.
+    Percent,
+    /// `%2F`, and `+` for a blank, as in forms.
+    Form,
+    /// `\/`, `\u002f` and `\x2f`, as in JSON and scripts.
+    Backslash,
+    /// `&#47;`, `&#x2f;` and `&sol;`, as in HTML and XML.
+    Entity,
+}
+
+/// What stands behind the sign that begins an escape.
+enum Read {
+    /// This byte, written with so many after the sign.
+    Byte(u8, usize),
+    /// Too few bytes to tell.
+    Open,
+    /// The sign stands for itself.
+    Nothing,
+}
+
+impl Escapes {
+    pub(super) const ALL: [Self; 4] = [Self::Percent, Self::Form, Self::Backslash, Self::Entity];
+
+    /// Whether encoders would write any of these bytes in this way.
+    pub(super) fn concern(self, bytes: &[u8]) -> bool {
+        let is_always_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+        match self {
+            Self::Form => bytes.contains(&b' '),
+            Self::Percent | Self::Backslash | Self::Entity => !bytes.iter().all(is_always_plain),
+        }
+    }
+
+    /// The byte with which an escape begins.
+    pub(super) fn sign(self) -> u8 {
+        match self {
+            Self::Percent | Self::Form => b'%',
+            Self::Backslash => b'\\',
+            Self::Entity => b'&',
+        }
+    }
+
+    /// Reads the first byte that is meant, and how many it is written with. None if these are too few to tell.
+    pub(super) fn read(self, bytes: &[u8]) -> Option<(u8, usize)> {
+        let (first, rest) = bytes.split_first()?;
+        if self == Self::Form && *first == b'+' {
+            return Some((b' ', 1));
+        }
+        if *first != self.sign() {
+            return Some((*first, 1));
+        }
+        let read = match self {
+            Self::Percent | Self::Form => number(rest, 2),
+            Self::Backslash => after_backslash(rest),
+            Self::Entity => entity(rest),
+        };
+        match read {
+            Read::Byte(byte, width) => Some((byte, width + 1)),
+            Read::Nothing => Some((*first, 1)),
+            Read::Open => None,
+        }
+    }
+}
+
+/// A number of exactly so many hexadecimal digits.
+fn number(bytes: &[u8], n_digits: usize) -> Read {
+    let digits = &bytes[..bytes.len().min(n_digits)];
+    if !digits.iter().all(u8::is_ascii_hexdigit) {
+        return Read::Nothing;
+    }
+    if digits.len() < n_digits { Read::Open } else { value(digits, 16, n_digits) }
+}
+
+/// The character of a number that is written with `width` bytes, if it is one byte.
+fn value(digits: &[u8], radix: u32, width: usize) -> Read {
+    let number = std::str::from_utf8(digits).ok().and_then(|digits| u32::from_str_radix(digits, radix).ok());
+    let byte = number.and_then(|number| u8::try_from(number).ok());
+    byte.map_or(Read::Nothing, |byte| Read::Byte(byte, width))
+}
+
+fn after_backslash(bytes: &[u8]) -> Read {
+    let longer = |read| match read {
+        Read::Byte(byte, width) => Read::Byte(byte, width + 1),
+        other => other,
+    };
+    match bytes.split_first() {
+        None => Read::Open,
+        Some((b'u', rest)) => longer(number(rest, 4)),
+        Some((b'x', rest)) => longer(number(rest, 2)),
+        Some((sign, _)) if sign.is_ascii_punctuation() => Read::Byte(*sign, 1),
+        Some(_) => Read::Nothing,
+    }
+}
+
+fn entity(bytes: &[u8]) -> Read {
+    match bytes {
+        [] | [b'#'] => Read::Open,
+        [b'#', b'x' | b'X', digits @ ..] => numbered(digits, 16, 2),
+        [b'#', digits @ ..] => numbered(digits, 10, 1),
+        name => named(name),
+    }
+}
+
+/// Digits up to a semicolon, after `before` other bytes.
+fn numbered(bytes: &[u8], radix: u32, before: usize) -> Read {
+    let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
+    let n_digits = bytes.iter().take(MAX_ENTITY_DIGITS).take_while(is_digit).count();
+    match bytes.get(n_digits) {
+        None => Read::Open,
+        Some(b';') => value(&bytes[..n_digits], radix, before + n_digits + 1),
+        Some(_) => Read::Nothing,
+    }
+}
+
+fn named(bytes: &[u8]) -> Read {
+    if let Some((name, byte)) = ENTITIES.iter().find(|(name, _)| bytes.starts_with(name)) {
+        return Read::Byte(*byte, name.len());
+    }
+    let may_become_one = ENTITIES.iter().any(|(name, _)| name.starts_with(bytes));
+    if may_become_one { Read::Open } else { Read::Nothing }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_read_and_other_bytes_stand_for_themselves() {
+        for (escapes, text, meant) in [
+            (Escapes::Percent, "%2Fa", Some((b'/', 3))),
+            (Escapes::Percent, "%2fa", Some((b'/', 3))),
+            (Escapes::Percent, "+", Some((b'+', 1))),
+            (Escapes::Form, "+", Some((b' ', 1))),
+            (Escapes::Percent, "%2", None),
+            (Escapes::Percent, "%x", Some((b'%', 1))),
+            (Escapes::Percent, "a%", Some((b'a', 1))),
+            (Escapes::Backslash, "\\", None),
+            (Escapes::Backslash, "\\/", Some((b'/', 2))),
+            (Escapes::Backslash, "\\n", Some((b'\\', 1))),
+            (Escapes::Backslash, "\\u002", None),
+            (Escapes::Backslash, "\\u002F", Some((b'/', 6))),
+            (Escapes::Backslash, "\\u012F", Some((b'\\', 1))),
+            (Escapes::Backslash, "\\x2f", Some((b'/', 4))),
+            (Escapes::Entity, "&#", None),
+            (Escapes::Entity, "&#x2F;", Some((b'/', 6))),
+            (Escapes::Entity, "&#047;", Some((b'/', 6))),
+            (Escapes::Entity, "&#00000000047;", Some((b'&', 1))),
+            (Escapes::Entity, "&#;", Some((b'&', 1))),
+            (Escapes::Entity, "&quo", None),
+            (Escapes::Entity, "&quot;", Some((b'"', 6))),
+            (Escapes::Entity, "&nbsp;", Some((b'&', 1))),
+        ] {
+            assert_eq!(escapes.read(text.as_bytes()), meant, "{escapes:?} {text}");
+        }
+    }
+}

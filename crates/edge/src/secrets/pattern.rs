@@ -1,0 +1,170 @@
+//! One sequence of bytes that is looked for in a stream, by the algorithm of Knuth, Morris and Pratt: one pass, whatever
+//! comes.
+
+use std::{collections::VecDeque, ops::Range};
+
+use memchr::{memchr, memchr2};
+use zeroize::Zeroizing;
+
+use super::escapes::Escapes;
+
+#[derive(Debug)]
+pub(super) struct Pattern {
+    bytes: Zeroizing<Vec<u8>>,
+    /// At each length, how long the longest beginning is that also ends there.
+    borders: Vec<usize>,
+    /// How its bytes may be written, beside as they are.
+    escapes: Option<Escapes>,
+}
+
+/// How far a pattern is in a stream.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// How many bytes of the pattern the end of the stream is…
+    matched: usize,
+    /// …and how many bytes of the stream each of them took. Without escapes that is one, and not kept.
+    widths: VecDeque<usize>,
+    /// The beginning of what may be an escape.
+    partial: Vec<u8>,
+}
+
+impl Progress {
+    /// How many bytes at the end of the stream could be the beginning of an occurrence.
+    pub(super) fn held(&self) -> usize {
+        let matched = if self.widths.is_empty() { self.matched } else { self.widths.iter().sum() };
+        matched + self.partial.len()
+    }
+
+    fn grow(&mut self, width: usize) {
+        self.matched += 1;
+        self.widths.push_back(width);
+    }
+
+    fn shrink(&mut self, matched: usize) {
+        self.widths.drain(..self.matched - matched);
+        self.matched = matched;
+    }
+}
+
+impl Pattern {
+    /// `bytes`: at least one.
+    pub(super) fn new(bytes: Vec<u8>, escapes: Option<Escapes>) -> Self {
+        let mut borders = vec![0; bytes.len() + 1];
+        let mut length = 0;
+        for at in 1..bytes.len() {
+            while length > 0 && bytes[at] != bytes[length] {
+                length = borders[length];
+            }
+            if bytes[at] == bytes[length] {
+                length += 1;
+            }
+            borders[at + 1] = length;
+        }
+        Self { bytes: Zeroizing::new(bytes), borders, escapes }
+    }
+
+    /// Goes on over a piece that begins `before` bytes after some earlier place in the stream, from where positions
+    /// count. Calls `found` with each occurrence.
+    pub(super) fn search(
+        &self,
+        progress: &mut Progress,
+        before: usize,
+        piece: &[u8],
+        found: impl FnMut(Range<usize>),
+    ) {
+        match self.escapes {
+            Some(escapes) => self.search_escaped(escapes, progress, before, piece, found),
+            None => self.search_plain(&mut progress.matched, before, piece, found),
+        }
+    }
+
+    fn search_plain(
+        &self,
+        matched: &mut usize,
+        before: usize,
+        piece: &[u8],
+        mut found: impl FnMut(Range<usize>),
+    ) {
+        let mut at = 0;
+        while at < piece.len() {
+            if *matched == 0 {
+                match memchr(self.bytes[0], &piece[at..]) {
+                    Some(skipped) => at += skipped,
+                    None => return,
+                }
+            }
+            while *matched > 0 && piece[at] != self.bytes[*matched] {
+                *matched = self.borders[*matched];
+            }
+            if piece[at] == self.bytes[*matched] {
+                *matched += 1;
+            }
+            at += 1;
+            if *matched == self.bytes.len() {
+                found(before + at - self.bytes.len()..before + at);
+                *matched = self.borders[*matched];
+            }
+        }
+    }
+
+    fn search_escaped(
+        &self,
+        escapes: Escapes,
+        progress: &mut Progress,
+        before: usize,
+        piece: &[u8],
+        mut found: impl FnMut(Range<usize>),
+    ) {
+        let mut at = 0;
+        while at < piece.len() {
+            if !progress.partial.is_empty() {
+                progress.partial.push(piece[at]);
+                at += 1;
+                while let Some((byte, width)) = escapes.read(&progress.partial) {
+                    progress.partial.drain(..width);
+                    self.step(progress, byte, width, before + at - progress.partial.len(), &mut found);
+                }
+                continue;
+            }
+            if progress.matched == 0 {
+                match memchr2(self.first(escapes), escapes.sign(), &piece[at..]) {
+                    Some(skipped) => at += skipped,
+                    None => return,
+                }
+            }
+            let Some((byte, width)) = escapes.read(&piece[at..]) else {
+                progress.partial.extend_from_slice(&piece[at..]);
+                return;
+            };
+            at += width;
+            self.step(progress, byte, width, before + at, &mut found);
+        }
+    }
+
+    /// The first byte as it is written without an escape.
+    fn first(&self, escapes: Escapes) -> u8 {
+        if escapes == Escapes::Form && self.bytes[0] == b' ' { b'+' } else { self.bytes[0] }
+    }
+
+    /// Takes one more byte, written with `width` bytes that end at `end`.
+    fn step(
+        &self,
+        progress: &mut Progress,
+        byte: u8,
+        width: usize,
+        end: usize,
+        found: &mut impl FnMut(Range<usize>),
+    ) {
+        while progress.matched > 0 && byte != self.bytes[progress.matched] {
+            progress.shrink(self.borders[progress.matched]);
+        }
+        if byte == self.bytes[progress.matched] {
+            progress.grow(width);
+        }
+        if progress.matched == self.bytes.len() {
+            let length: usize = progress.widths.iter().sum();
+            found(end - length..end);
+            progress.shrink(self.borders[progress.matched]);
+        }
+    }
+}
