@@ -32,20 +32,20 @@ impl Authenticate for LinkAuth {
 /// Whose places the streams by a link take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LinkPlaces {
-    /// Those of its maker: whoever may do everything inside is as good as that.
-    OfMaker,
-    /// Those of all links, like the other visitors of a public port.
-    OfAll,
-    /// Those of all links, of which a single one gets a part. This names it.
-    OfOne(String),
+    /// Its maker's: whoever may do everything inside is as good as that.
+    Maker,
+    /// Those for all links, like those of other visitors of a public port.
+    AllLinks,
+    /// Those for all links, of which a single one gets a part. This names it.
+    OneLink(String),
 }
 
 impl LinkPlaces {
     pub(super) fn of(link: &OpenLink) -> Self {
         match (&link.target, link.lasts) {
-            (LinkTarget::Inside, _) => Self::OfMaker,
-            (target, LinkLasts::Until(at)) => Self::OfOne(format!("{} {at} {target:?}", link.sandbox)),
-            (_, LinkLasts::WhilePublic | LinkLasts::WithItsKey) => Self::OfAll,
+            (LinkTarget::Inside, _) => Self::Maker,
+            (target, LinkLasts::Until(at)) => Self::OneLink(format!("{} {at} {target:?}", link.sandbox)),
+            (_, LinkLasts::WhilePublic | LinkLasts::WithItsKey) => Self::AllLinks,
         }
     }
 }

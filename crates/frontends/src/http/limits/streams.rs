@@ -152,14 +152,14 @@ impl StreamLease {
             }
         };
         match &self.link {
-            Some(LinkPlaces::OfOne(link)) => {
+            Some(LinkPlaces::OneLink(link)) => {
                 let most = streams.max_each.div_ceil(2).min(MAX_STREAMS_OF_ONE_LINK);
                 let refusal = format!("{most} streams by this link are open");
                 let hint = "Close one, or try again when others have finished.";
                 vec![of_all_links(), Account { name: format!("/links/{own}/{link}"), most, refusal, hint }]
             }
-            Some(LinkPlaces::OfAll) => vec![of_all_links()],
-            Some(LinkPlaces::OfMaker) | None => {
+            Some(LinkPlaces::AllLinks) => vec![of_all_links()],
+            Some(LinkPlaces::Maker) | None => {
                 let is_share = self.who.is_watcher();
                 let most = if is_share { streams.max_each.min(MAX_SHARE_STREAMS) } else { streams.max_each };
                 let refusal = format!("{who} has {most} streams open");
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn links_have_few_places_and_take_none_of_their_makers_nor_all_of_each_others() {
         let ana = lease(2 * MAX_LINK_STREAMS, 4 * MAX_LINK_STREAMS);
-        let link = |name: &str| ana.clone().by_link(Some(LinkPlaces::OfOne(name.to_owned())));
+        let link = |name: &str| ana.clone().by_link(Some(LinkPlaces::OneLink(name.to_owned())));
         let get = |lease: &StreamLease| lease.count(&Method::GET, Response::new(endless()));
         let each = MAX_STREAMS_OF_ONE_LINK;
         let _held: Vec<_> = (0..each).map(|_| get(&link("one")).unwrap()).collect();
