@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{
     schema::JsonObject,
     surface::{Form, Reply},
-    words,
+    words::{self, KnownTools},
 };
 pub(crate) use crate::output::Truncated;
 
@@ -245,8 +245,8 @@ impl Form for Envelope {
         Reply { text: None, data: Some(Value::Object(body)), parts: answer.parts, error_code: None }
     }
 
-    fn failure(&self, _tool: &str, failure: Failure) -> Reply {
-        let told = failure.worded(words::hint);
+    fn failure(&self, _tool: &str, failure: Failure, known: &KnownTools<'_>) -> Reply {
+        let told = failure.worded(|error| words::hint_for(error, known));
         let body = json!({ "ok": false, "error": told });
         Reply { text: None, data: Some(body), parts: Vec::new(), error_code: Some(told.code.to_owned()) }
     }
