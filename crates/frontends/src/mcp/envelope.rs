@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sandbox::{Error, ErrorKind, Thing};
+use sandbox::{Error, ErrorKind, Next, Thing};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -182,6 +182,13 @@ impl Failure {
     #[must_use]
     pub(crate) fn reworded(self, words: impl FnOnce(&dyn fmt::Display) -> String) -> Self {
         Self { error: self.error.reworded(words), ..self }
+    }
+
+    /// For a failure of this kind that names no next step, the step, which the surface's table words.
+    #[must_use]
+    pub(crate) fn or_next(self, kind: ErrorKind, next: Next) -> Self {
+        let is_open = self.code.is_none() && self.error.kind() == kind && self.error.next().is_none();
+        if is_open { Self { error: self.error.with_next(next), ..self } } else { self }
     }
 
     /// For a failure of this kind, the next call, where the tool knows a better one than the surface's table.

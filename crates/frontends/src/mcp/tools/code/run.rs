@@ -193,7 +193,7 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
     collected.warn(denials::told(call, &network, Some(&target.name)));
     collected.warn((launched.was_started && !target.is_new).then(|| STARTED_WARNING.to_owned()));
     let exec = &launched.exec.id;
-    let rest = |cursor| rest_of_output(&target.name, exec, cursor);
+    let rest = |cursor| rest_of_output(call, &target.name, exec, cursor);
     let finished = collected.finish(end.outcome(), rest);
     conclude(call, finished, &launched, &end, target, &prepared, &network).await
 }

@@ -30,6 +30,7 @@ use crate::mcp::{
         sessions::{self, Started},
         telling::{Followed, while_running},
     },
+    words::KnownTools,
 };
 
 const COMMAND: &str = "command";
@@ -299,7 +300,7 @@ fn render(
         true => "The rest was removed with the sandbox. Call again with keep: true, then sandbox_logs_read with its \
                  name, or with a larger maxBytes."
             .to_owned(),
-        false => rest_of_output(terms.name, exec, cursor),
+        false => rest_of_output(terms.call, terms.name, exec, cursor),
     }
     };
     let stdout = gathered.stdout.finish("stdout", rest);
@@ -338,14 +339,19 @@ fn render(
 }
 
 /// The calls that find what is missing in the output of an exec.
-pub(crate) fn rest_of_output(name: &str, exec: &ExecId, cursor: u64) -> String {
+pub(crate) fn rest_of_output(call: &Call, name: &str, exec: &ExecId, cursor: u64) -> String {
+    const SEARCH: &str = "sandbox_logs_read";
     let search = json!({ "name": name, "sessionIds": [exec.as_str()], "grep": "error" });
     let read = json!({ "execSessionId": exec.as_str(), "cursor": cursor });
-    format!(
+    let calls = format!(
         "Call {} to find lines in all of it (with any text), or {} to read on.",
-        written("sandbox_logs_read", &search),
+        written(SEARCH, &search),
         written("sandbox_exec_poll", &read)
-    )
+    );
+    match KnownTools::of(call, &call.surface).way_to(SEARCH) {
+        Some(way) => format!("{calls} {way}"),
+        None => calls,
+    }
 }
 
 fn not_text(exec: &ExecId, is_removed: bool) -> String {

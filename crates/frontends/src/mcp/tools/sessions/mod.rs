@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use engine::{ExecView, NetworkDenials, SandboxRef, SignalScope};
-use sandbox::{Error, ErrorKind, ExecId, ExecOutcome, ExecState, TerminalSize};
+use sandbox::{Error, ErrorKind, ExecId, ExecOutcome, ExecState, Next, TerminalSize, Thing};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -64,7 +64,6 @@ struct Target {
     which: SandboxRef,
 }
 
-const NO_SESSION_HINT: &str = "Call sandbox_exec_list to see the sessions of a sandbox.";
 const ENDED_HINT: &str =
     "Call sandbox_exec_poll to see how it ended, or sandbox_exec_start to start another.";
 
@@ -72,11 +71,12 @@ impl Target {
     async fn find(call: &Call, session: &str) -> Result<Self, Failure> {
         let exec: ExecId = session.parse().map_err(|_malformed| {
             let shown: String = session.chars().take(64).collect();
-            Failure::from(Error::not_found(format!("no exec {shown}"))).with_hint(NO_SESSION_HINT)
+            Failure::from(Error::not_found(format!("no exec {shown}")))
+                .or_next(ErrorKind::NotFound, Next::List(Thing::Exec))
         })?;
         let sandbox = call.engine().exec_sandbox(&call.who, &exec).await;
-        let sandbox =
-            sandbox.map_err(|error| Failure::from(error).or_hint(ErrorKind::NotFound, NO_SESSION_HINT))?;
+        let sandbox = sandbox
+            .map_err(|error| Failure::from(error).or_next(ErrorKind::NotFound, Next::List(Thing::Exec)))?;
         Ok(Self { exec, which: SandboxRef::from(sandbox) })
     }
 
