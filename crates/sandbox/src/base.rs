@@ -97,7 +97,7 @@ impl BaseConfig {
 }
 
 /// Signals by name, with the numbers Linux gives them on every processor that we support.
-const SIGNALS: [(&str, i32); 22] = [
+const SIGNALS: [(&str, i32); 31] = [
     ("HUP", 1),
     ("INT", 2),
     ("QUIT", 3),
@@ -117,12 +117,26 @@ const SIGNALS: [(&str, i32); 22] = [
     ("CHLD", 17),
     ("CONT", 18),
     ("STOP", 19),
+    ("TSTP", 20),
+    ("TTIN", 21),
+    ("TTOU", 22),
+    ("URG", 23),
+    ("XCPU", 24),
+    ("XFSZ", 25),
+    ("VTALRM", 26),
+    ("PROF", 27),
     ("WINCH", 28),
     ("IO", 29),
     ("PWR", 30),
+    ("SYS", 31),
 ];
 /// The first real-time signal that programs may use, and the last.
 const REAL_TIME: (i32, i32) = (34, 64);
+
+/// Returns the name of a signal without `SIG`; none for one that has only a number.
+pub(crate) fn signal_name(number: i32) -> Option<&'static str> {
+    SIGNALS.iter().find(|(_, known)| *known == number).map(|(name, _)| *name)
+}
 
 impl BaseConfig {
     /// The signal's number; none if the image names no existing signal.

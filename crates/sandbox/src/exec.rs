@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CellSpec, RequestId, code::MAX_CODE_BYTES, object::only_object};
+use crate::{CellSpec, RequestId, base::signal_name, code::MAX_CODE_BYTES, object::only_object};
 
 /// Most variables of one environment. With longer variables, [`MAX_EXEC_BYTES`] is reached first.
 pub const MAX_VARIABLES: usize = 4096;
@@ -366,7 +366,10 @@ impl fmt::Display for ExecOutcome {
             Self::Exited { code, memory_limit_hit: true } => {
                 write!(f, "exited with {code} after one of its processes ran out of memory")
             }
-            Self::Signaled { signal } => write!(f, "ended by signal {signal}"),
+            Self::Signaled { signal } => match signal_name(*signal) {
+                Some(name) => write!(f, "ended by signal {signal} (SIG{name})"),
+                None => write!(f, "ended by signal {signal}"),
+            },
             Self::NotStarted { message, .. } => write!(f, "did not start: {message}"),
             Self::Killed { reason } => f.write_str(match reason {
                 KillReason::TimeLimit => "killed: it timed out",
@@ -377,5 +380,17 @@ impl fmt::Display for ExecOutcome {
                 KillReason::SandboxLost => "killed: the sandbox ended",
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_told_by_name() {
+        let told = |signal| ExecOutcome::Signaled { signal }.to_string();
+        assert_eq!(told(25), "ended by signal 25 (SIGXFSZ)");
+        assert_eq!(told(40), "ended by signal 40");
     }
 }

@@ -44,7 +44,8 @@ fn hint(next: &Next) -> Option<String> {
         Next::Pull(image) => format!("Pull its image first: warren pull {image}"),
         Next::SetSecret { name, .. } => format!("Set the secret first: warren secret set {name}"),
         // About what nobody asks for over SSH.
-        Next::List(_)
+        Next::AskNetwork(_)
+        | Next::List(_)
         | Next::Create(_)
         | Next::Name(_)
         | Next::FreeName(_)

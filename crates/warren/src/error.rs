@@ -146,6 +146,10 @@ pub(crate) fn in_words(next: &Next) -> String {
                 .to_owned()
         }
         Next::Allow(host) => format!("Add --allow {host}."),
+        Next::AskNetwork(_) => {
+            "Omit it, or ask the daemon's operator to allow it or to grant it for a time with `warren network`."
+                .to_owned()
+        }
         Next::SetSecret { name, host } => {
             let host = host.as_deref().unwrap_or("HOST");
             format!("`warren secret set {name} --host {host}` sets it; `warren secret ls` lists all secrets.")

@@ -132,6 +132,11 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
                 .to_owned()
         }
         Next::Allow(host) => format!("Add {host:?} to `network.allow`."),
+        Next::AskNetwork(_) => {
+            "Omit it, or request it for a time with a reason: `POST /v1/sandboxes/{sandbox}/network/requests`; a person \
+             decides."
+                .to_owned()
+        }
         Next::SetSecret { name, host } => {
             let host = host.as_deref().unwrap_or("HOST");
             format!("Ask the daemon's owner to run `warren secret set {name} --host {host}`.")

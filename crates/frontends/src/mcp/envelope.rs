@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use sandbox::{Error, ErrorKind, Thing};
+use sandbox::{Error, ErrorKind, Next, Thing};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
     schema::JsonObject,
     surface::{Form, Reply},
-    words,
+    words::{self, KnownTools},
 };
 pub(crate) use crate::output::Truncated;
 
@@ -184,6 +184,13 @@ impl Failure {
         Self { error: self.error.reworded(words), ..self }
     }
 
+    /// For a failure of this kind that names no next step, the step, which the surface's table words.
+    #[must_use]
+    pub(crate) fn or_next(self, kind: ErrorKind, next: Next) -> Self {
+        let is_open = self.code.is_none() && self.error.kind() == kind && self.error.next().is_none();
+        if is_open { Self { error: self.error.with_next(next), ..self } } else { self }
+    }
+
     /// For a failure of this kind, the next call, where the tool knows a better one than the surface's table.
     #[must_use]
     pub(crate) fn or_hint(self, kind: ErrorKind, hint: &str) -> Self {
@@ -245,8 +252,8 @@ impl Form for Envelope {
         Reply { text: None, data: Some(Value::Object(body)), parts: answer.parts, error_code: None }
     }
 
-    fn failure(&self, _tool: &str, failure: Failure) -> Reply {
-        let told = failure.worded(words::hint);
+    fn failure(&self, _tool: &str, failure: Failure, known: &KnownTools<'_>) -> Reply {
+        let told = failure.worded(|error| words::hint_for(error, known));
         let body = json!({ "ok": false, "error": told });
         Reply { text: None, data: Some(body), parts: Vec::new(), error_code: Some(told.code.to_owned()) }
     }

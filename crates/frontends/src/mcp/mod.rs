@@ -80,6 +80,7 @@ pub(crate) use self::{
     prompts::{Prompt, Values},
     surface::{Form, Habits, Manner, Reply, Surface},
     tools::{Followed, all as native_tools, create, follow_package_job, once, read_up_to, while_running},
+    words::KnownTools,
 };
 pub use crate::hostfs::{HostPolicy, HostRoot};
 use crate::{

@@ -16,6 +16,7 @@ use super::{
     schema::{self, JsonObject},
     tool::Tool,
     tools,
+    words::KnownTools,
 };
 
 /// A model pays for every byte of output, and finds the rest with the call that the hint names.
@@ -28,7 +29,8 @@ pub(crate) trait Form: fmt::Debug + Send + Sync {
     /// The schema of answers whose data has this one; `None` where answers are text only.
     fn schema(&self, data: &Value) -> Option<JsonObject>;
     fn answer(&self, answer: Answer<Value>) -> Reply;
-    fn failure(&self, tool: &str, failure: Failure) -> Reply;
+    /// `known`: the tools that the next step may be told with.
+    fn failure(&self, tool: &str, failure: Failure, known: &KnownTools<'_>) -> Reply;
 }
 
 /// A reply as it goes out.
@@ -164,9 +166,10 @@ impl Surface {
 
     /// Calls a tool, shown or not. Whatever goes wrong is in the reply.
     pub(crate) async fn call(&self, name: &str, call: Call, arguments: Option<JsonObject>) -> Reply {
+        let known = KnownTools::of(&call, self);
         match self.run(name, call, arguments).await {
             Ok(answer) => self.form.answer(answer),
-            Err(failure) => self.form.failure(name, failure),
+            Err(failure) => self.form.failure(name, failure, &known),
         }
     }
 
@@ -188,7 +191,7 @@ impl Surface {
 
     /// A call that failed before its tool was reached.
     pub(crate) fn failed(&self, tool: &str, failure: Failure) -> Reply {
-        self.form.failure(tool, failure)
+        self.form.failure(tool, failure, &KnownTools::all(self))
     }
 
     /// Returns the names of arguments that are taken here. Clients of other systems know the names of theirs.
@@ -259,7 +262,7 @@ mod tests {
             Reply { text, data: None, parts: answer.parts, error_code: None }
         }
 
-        fn failure(&self, _tool: &str, failure: Failure) -> Reply {
+        fn failure(&self, _tool: &str, failure: Failure, _known: &KnownTools<'_>) -> Reply {
             let told = failure.worded(|_error| None);
             let text = Some(format!("Error: {}", told.message));
             Reply { text, data: None, parts: Vec::new(), error_code: Some(told.code.to_owned()) }

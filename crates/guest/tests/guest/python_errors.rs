@@ -62,7 +62,15 @@ fn a_module_that_is_missing_is_told_with_its_package() {
     for (code, hint) in [
         ("import not_there_at_all.part", Some("pip package not_there_at_all.")),
         ("raise ModuleNotFoundError('x', name='sklearn')", Some("pip package scikit-learn.")),
+        ("import fitz", Some("pip package pymupdf.")),
         ("import json.nothing", None),
+        // Nobody's package.
+        ("import utils.helpers", None),
+        (
+            "import os, tempfile\nplace = tempfile.TemporaryDirectory()\nos.makedirs(place.name + '/mine/deep')\n\
+             os.chdir(place.name + '/mine/deep')\nimport mine",
+            Some("sys.path.insert"),
+        ),
     ] {
         let ran = python.run(code);
         assert_eq!(ran.error().unwrap().0, "ModuleNotFoundError");

@@ -217,6 +217,8 @@ pub enum Next {
     LogIn,
     /// Let the sandbox reach this host.
     Allow(String),
+    /// Do without these rules, or ask a person to open them: they are beyond what the operator lets callers allow.
+    AskNetwork(Vec<String>),
     /// Have the operator set a secret for a host.
     SetSecret {
         name: String,

@@ -10,7 +10,7 @@ use super::{
     spec::{DnsSpec, NetworkLimitsSpec, NetworkSpec, Preset},
     surroundings::{Group, Surroundings},
 };
-use crate::{ByteSize, Error, ErrorKind, Namespace, Result};
+use crate::{ByteSize, Error, ErrorKind, Namespace, Next, Result};
 
 /// Most rules of one policy: each is looked at for each new connection.
 pub const MAX_RULES: usize = 512;
@@ -193,7 +193,7 @@ fn check_ceiling(placed: &PlacedRule, ceiling: &Policy) -> Result<()> {
         Forbids::Preset(preset) => format!("{ceiling} preset `{preset}`"),
     };
     let rule = placed.rule.text().to_string();
-    Err(beyond(format!("{rule:?} is {why}")).with_hint("Omit the rule, or ask the operator to allow it."))
+    Err(beyond(format!("{rule:?} is {why}")).with_next(Next::AskNetwork(vec![rule])))
 }
 
 /// Refuses a preset that was asked for and of which a ceiling without exceptions allows less.
@@ -203,7 +203,7 @@ fn check_preset(asked: Option<Preset>, ceiling: &Policy) -> Result<()> {
         Some(preset) if preset > ceiling.preset && !has_exceptions => {
             let most = ceiling.preset;
             Err(beyond(format!("preset: `{preset}` is beyond the ceiling that the operator set, `{most}`"))
-                .with_hint(format!("Use {most}, or ask the operator to allow more.")))
+                .with_next(Next::AskNetwork(Vec::new())))
         }
         _ => Ok(()),
     }

@@ -194,6 +194,9 @@ impl FromStr for Rule {
 
 fn parse(action: RuleAction, text: &str) -> Result<Rule> {
     let text = text.trim();
+    if let Some((scheme, rest)) = text.split_once("://") {
+        return Err(is_url(text, scheme, rest));
+    }
     let (protocol, rest) = match text.split_once('@') {
         None => (None, text),
         Some(("tcp", rest)) => (Some(Protocol::Tcp), rest),
@@ -237,6 +240,21 @@ fn split_ports(text: &str) -> Result<(&str, Ports)> {
             .with_hint("Write ports as 443, 80,443 or 8000-8999 after the target.")
     })?;
     Ok((&text[..colon], ports))
+}
+
+/// `https://example.org/x`, of which a rule takes the host and the port.
+fn is_url(text: &str, scheme: &str, rest: &str) -> Error {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().filter(|host| !host.is_empty()).unwrap_or("api.example.org");
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let port = match scheme {
+        _ if has_port => "",
+        "http" | "ws" => ":80",
+        "ssh" | "sftp" => ":22",
+        _ => ":443",
+    };
+    Error::invalid(format!("{:?} is a URL, and a rule names a host", shown(text)))
+        .with_hint(format!("Give the host: {}{port}.", shown(host)))
 }
 
 fn parse_place(text: &str) -> Result<Target> {
@@ -389,6 +407,21 @@ mod tests {
             assert!(error.next().is_some(), "{text:?} {error}");
         }
         assert!("x.".repeat(MAX_RULE_BYTES).parse::<Rule>().is_err());
+    }
+
+    #[test]
+    fn whoever_gives_a_url_is_told_its_host() {
+        for (url, host) in [
+            ("https://gitlab.example/x", "gitlab.example:443"),
+            ("http://example.org", "example.org:80"),
+            ("https://example.org:8443/a?b", "example.org:8443"),
+            ("ssh://git@example.org/x.git", "example.org:22"),
+            ("deny https://", "api.example.org:443"),
+        ] {
+            let error = url.parse::<Rule>().unwrap_err();
+            let advice = crate::Next::Advice(format!("Give the host: {host}."));
+            assert_eq!(error.next(), Some(&advice), "{error}");
+        }
     }
 
     #[test]

@@ -293,7 +293,8 @@ fn a_denial_comes_with_the_rule_that_would_allow_it() {
 fn refused(planned: Result<NetworkPlan>, kind: ErrorKind, expected: &str) {
     let error = planned.unwrap_err();
     assert_eq!((error.kind(), error.to_string().as_str()), (kind, expected));
-    assert!(matches!(error.next(), Some(Next::Advice(_))) || expected.starts_with("limits"), "{error}");
+    let is_told = matches!(error.next(), Some(Next::Advice(_) | Next::AskNetwork(_)));
+    assert!(is_told || expected.starts_with("limits"), "{error}");
 }
 
 #[test]
@@ -371,6 +372,10 @@ fn what_a_ceiling_forbids_is_refused() {
             ),
         );
     }
+    assert_eq!(
+        ask(Preset::None, &["10.2.0.0/16"], &public).unwrap_err().next(),
+        Some(&Next::AskNetwork(vec!["10.2.0.0/16".to_owned()]))
+    );
     refused(
         ask(Preset::None, &["pypi.org"], &ceiling(Preset::Packages, &[], &[])),
         ErrorKind::Denied,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::words;
-use crate::mcp::{Answer, Failure, Form, JsonObject, Reply, WordedFailure};
+use crate::mcp::{Answer, Failure, Form, JsonObject, KnownTools, Reply, WordedFailure};
 
 /// Answers are an object, or a list below `result`. Failures are marked as such, which theirs are not.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Form for Plain {
 
     /// `error` and `message` are both words: clients of theirs read one or the other. The details are the fields that a
     /// tool's answer would have.
-    fn failure(&self, _tool: &str, failure: Failure) -> Reply {
+    fn failure(&self, _tool: &str, failure: Failure, _known: &KnownTools<'_>) -> Reply {
         let WordedFailure { code, message, hint, details, .. } = failure.worded(words::hint);
         let mut body = match details {
             Some(Value::Object(fields)) => fields,

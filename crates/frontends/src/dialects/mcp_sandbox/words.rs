@@ -35,6 +35,7 @@ pub(super) fn hint(error: &Error) -> Option<String> {
         Next::Raise(Limit::VolumeQuota) => "Delete files from the volume, or use one with a higher quota.",
         Next::MakeKey | Next::SignIn => "Ask the server's operator for a key.",
         Next::Allow(_)
+        | Next::AskNetwork(_)
         | Next::Configure(_)
         | Next::Diagnose
         | Next::HostImage(_)

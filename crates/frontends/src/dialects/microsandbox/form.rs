@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::mcp::{Answer, Failure, Form, JsonObject, Reply};
+use crate::mcp::{Answer, Failure, Form, JsonObject, KnownTools, Reply};
 
 #[derive(Debug)]
 pub(super) struct Plain;
@@ -17,7 +17,7 @@ impl Form for Plain {
         Reply { text: Some(text), data: None, parts: answer.parts, error_code: None }
     }
 
-    fn failure(&self, _tool: &str, failure: Failure) -> Reply {
+    fn failure(&self, _tool: &str, failure: Failure, _known: &KnownTools<'_>) -> Reply {
         let told = failure.worded(|_error| None);
         let text = Some(format!("Error: {}", told.message));
         Reply { text, data: None, parts: Vec::new(), error_code: Some(told.code.to_owned()) }

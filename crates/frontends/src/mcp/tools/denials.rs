@@ -3,17 +3,28 @@
 use engine::{ExecView, NetworkDenial, NetworkDenials};
 use serde_json::json;
 
-use crate::mcp::{Call, next_call::written, surface::Surface};
+use crate::mcp::{Call, next_call::written, surface::Surface, words::KnownTools};
 
-const POLICY: &str = "sandbox_network";
+pub(super) const POLICY: &str = "sandbox_network";
+const REQUEST: &str = "sandbox_network_request";
 
 pub(super) async fn during(call: &Call, exec: &ExecView) -> NetworkDenials {
     crate::denials::during(call.engine(), &call.who, exec).await
 }
 
+/// The same for the caller, who is also told how to list the tool that allows it.
+pub(super) fn told(call: &Call, network: &NetworkDenials, sandbox: Option<&str>) -> Vec<String> {
+    let mut told = warnings(network, sandbox, &call.surface);
+    let tool = if network.denied.iter().any(|denial| denial.may_allow) { POLICY } else { REQUEST };
+    if sandbox.is_some() && !network.denied.is_empty() && has_policy_tool(&call.surface) {
+        told.extend(KnownTools::of(call, &call.surface).way_to(tool));
+    }
+    told
+}
+
 /// One sentence for each target, with the next step on this surface. `sandbox`: what the caller calls it; `None` where
 /// it is removed with its command.
-pub(super) fn warnings(network: &NetworkDenials, sandbox: Option<&str>, surface: &Surface) -> Vec<String> {
+fn warnings(network: &NetworkDenials, sandbox: Option<&str>, surface: &Surface) -> Vec<String> {
     let mut told: Vec<_> = network.denied.iter().map(|denial| warning(denial, sandbox, surface)).collect();
     if network.n_more > 0 {
         let log = log(sandbox, surface).map_or(String::new(), |log| format!(": see {log}"));
@@ -86,7 +97,7 @@ pub(super) fn has_policy_tool(surface: &Surface) -> bool {
 /// The call that asks for a target.
 pub(super) fn request(sandbox: &str, target: &str) -> String {
     let arguments = json!({ "name": sandbox, "rules": [target], "reason": "WHY" });
-    written("sandbox_network_request", &arguments)
+    written(REQUEST, &arguments)
 }
 
 #[cfg(test)]

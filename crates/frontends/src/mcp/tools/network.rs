@@ -69,7 +69,10 @@ async fn network(call: Call, arguments: Arguments) -> ToolResult<NetworkPolicy> 
     let patch = NetworkPatch { preset, allow, deny, remove, ..NetworkPatch::default() };
     let view = match patch == NetworkPatch::default() {
         true => call.engine().network(&call.who, &which).await?,
-        false => call.engine().change_network(&call.who, &which, NetworkChange::Patch(patch)).await?,
+        false => {
+            let changed = call.engine().change_network(&call.who, &which, NetworkChange::Patch(patch)).await;
+            changed.map_err(|error| network_request::refused(&call, &name, error))?
+        }
     };
     let pending = view.is_pending.then(|| {
         let name = json!({ "name": name });

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use engine::{NetworkRequestView, SandboxRef};
 use sandbox::{
-    Error, ErrorKind, NetworkRequestId, NetworkRequestSpec, NetworkRequestState, RequestId,
+    Error, ErrorKind, NetworkRequestId, NetworkRequestSpec, NetworkRequestState, Next, RequestId,
     network::DEFAULT_GRANT_SECONDS,
 };
 use schemars::JsonSchema;
@@ -16,8 +16,10 @@ use serde_json::json;
 
 use crate::mcp::{
     Answer, Call, Failure, ToolResult, call::Consent, next_call::written, tools::telling::while_waiting,
+    words::KnownTools,
 };
 
+const REQUEST: &str = "sandbox_network_request";
 /// The longest wait for an answer in one call, in seconds.
 const MAX_WAIT_SECONDS: u64 = 600;
 /// Said of a refusal by the person at the client.
@@ -93,6 +95,19 @@ pub(super) async fn request(call: Call, arguments: Arguments) -> ToolResult<Aske
         answer: request.answer,
     })
     .warn_all(warning))
+}
+
+/// Returns the failure of a change that is beyond what callers may allow, with the call that asks a person for it.
+pub(super) fn refused(call: &Call, sandbox: &str, error: Error) -> Failure {
+    let rules = match error.next() {
+        Some(Next::AskNetwork(rules)) if call.surface.find(REQUEST).is_some() => rules.clone(),
+        _ => return error.into(),
+    };
+    let rules = if rules.is_empty() { vec!["HOST:443".to_owned()] } else { rules };
+    let ask = written(REQUEST, &json!({ "name": sandbox, "rules": rules, "reason": "WHY" }));
+    let way = KnownTools::of(call, &call.surface).way_to(REQUEST);
+    let way = way.map_or(String::new(), |way| format!(" {way}"));
+    Failure::from(error).with_hint(format!("Omit it, or ask a person for it: call {ask}.{way}"))
 }
 
 fn no_such(id: &str) -> Error {
@@ -272,5 +287,21 @@ mod tests {
         let other = json!({ "name": "box", "rules": ["b.example"], "reason": "a test" });
         let envelope = ask(bound, "sandbox_network_request", other).await;
         assert_eq!(envelope["data"]["state"], "pending", "{envelope:#}");
+    }
+
+    #[tokio::test]
+    async fn whoever_may_not_allow_it_is_told_how_to_ask() {
+        let Some(client) = client().await else { return };
+        let bound = || Call { who: Principal::developer("dev"), ..client.call.clone() };
+        let change = json!({ "name": "box", "allow": ["example.org:80"] });
+        let refused = ask(bound(), "sandbox_network", change).await;
+        let request = json!({ "name": "box", "rules": ["example.org:80"], "reason": "WHY" });
+        let hint = refused["error"]["hint"].as_str().unwrap();
+        assert!(hint.contains(&written(REQUEST, &request)), "{refused:#}");
+        assert!(hint.contains(r#"toolset_enable {"toolsets":["network"]}"#), "{refused:#}");
+        assert_eq!(ask(bound(), REQUEST, request).await["data"]["state"], "pending");
+        let create = json!({ "network": { "preset": "public" } });
+        let refused = ask(bound(), "sandbox_create", create).await;
+        assert!(refused["error"]["hint"].as_str().unwrap().contains(REQUEST), "{refused:#}");
     }
 }

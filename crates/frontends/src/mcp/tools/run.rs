@@ -54,6 +54,10 @@ struct RunArguments {
 #[derive(Debug, Serialize, JsonSchema)]
 struct RunResult {
     name: String,
+    /// The sandbox is gone, and its name and execSessionId with it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(default)]
+    removed: bool,
     #[serde(flatten)]
     result: ExecResult,
 }
@@ -99,12 +103,13 @@ async fn run_whole(call: Call, arguments: RunArguments) -> ToolResult<RunResult>
     command.sandbox = view.id.to_string();
     let answer = run_in(&call, command, begun, view.name.as_str(), is_kept).await;
     // One that was found is removed by whoever made it, or by its lifetime.
-    if is_new && !is_kept {
+    let removed = is_new && !is_kept;
+    if removed {
         let (call, id) = (call.clone(), view.id.clone());
         call.mcp.clone().spawn(async move { unmake(&call, &id).await });
     }
     let Answer { data: result, warnings: more, truncated, .. } = answer?;
-    let data = RunResult { name: view.name.to_string(), result };
+    let data = RunResult { name: view.name.to_string(), removed, result };
     Ok(Answer::new(data).warn_all(warnings).warn_all(view.warnings).warn_all(more).truncate(truncated))
 }
 
@@ -134,8 +139,9 @@ async fn run_in(
     let (gathered, end) = to_the_end(call, &launched, command.stdin.take(), max_bytes, limit).await?;
     let fail_as = command.fail_on_non_zero.then_some("command");
     let network = denials::during(call, &launched.exec).await;
-    let (exec, is_removed) = (&launched.exec, !is_kept);
-    conclude(gathered, &end, &Terms { call, name, exec, limit, fail_as, is_removed, program: None, network })
+    let (exec, is_removed, cwd) = (&launched.exec, !is_kept, command.spec.cwd.as_deref());
+    let terms = Terms { call, name, exec, cwd, limit, fail_as, is_removed, program: None, network };
+    conclude(gathered, &end, &terms).await
 }
 
 /// The id under which a run's sandbox is known: never by accident that of a `sandbox_create`, whose sandbox is to stay.

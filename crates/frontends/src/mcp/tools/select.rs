@@ -286,7 +286,11 @@ impl Targets {
 
 /// Returns the failure for something that is not possible in this state, with the tool that leads to another.
 pub(crate) fn refused(error: Error, view: &SandboxView) -> Failure {
+    let has_next = error.next().is_some();
     let failure = Failure::from(error);
+    if has_next {
+        return failure;
+    }
     let hint = match view.state {
         SandboxState::Creating => "Call sandbox_status until it is running, then try again.",
         SandboxState::Running => "Call sandbox_stop first, or set force: true.",

@@ -74,10 +74,12 @@ fn attempt(tool: &str, target: &str, exec: &str) -> Option<Attempt> {
         "sandbox_network_request" => on(json!({ "rules": ["api.example.org"], "reason": "a test" })),
         "sandbox_package_install" => on(json!({ "packages": ["numpy"] })),
         "sandbox_package_status" => Refused(vec![
+            json!({ "name": target }),
             json!({ "name": target, "package": "numpy" }),
             json!({ "name": target, "jobId": "pkg-0123456789abc" }),
         ]),
         "sandbox_package_list" => on(json!({})),
+        "sandbox_update" => on(json!({ "memoryMib": 64 })),
         "sandbox_renew" => on(json!({ "ttlSecs": 1, "onExpiry": "remove" })),
         "sandbox_exec" | "sandbox_shell" | "sandbox_exec_start" => on(json!({ "command": "true" })),
         "sandbox_run_code" => on(json!({ "code": "1", "create": false })),

@@ -17,6 +17,18 @@ PACKAGES = {
     "bs4": "beautifulsoup4",
     "dateutil": "python-dateutil",
     "dotenv": "python-dotenv",
+    "docx": "python-docx",
+    "fitz": "pymupdf",
+    "jwt": "pyjwt",
+    "serial": "pyserial",
+    "usb": "pyusb",
+    "zmq": "pyzmq",
+    "Crypto": "pycryptodome",
+}
+# Names that projects give to their own modules: packages of these names are somebody else's.
+OWN_NAMES = {
+    "api", "app", "common", "config", "conftest", "core", "data", "db", "helpers", "lib", "main", "models",
+    "server", "settings", "src", "test", "tests", "util", "utils",
 }
 HEADER = "Traceback (most recent call last):\n"
 
@@ -195,8 +207,32 @@ def hint_at_package(name):
     """For a missing module, not for one that lacks a part of itself."""
     if not name or not name.isidentifier() or name in getattr(sys, "stdlib_module_names", ()):
         return
-    package = PACKAGES.get(name, name)
-    warn(
-        "The module %s is not installed; install the pip package %s."
-        % (name, package)
-    )
+    place = place_of_own(name)
+    if place:
+        warn(
+            "The module %s is in %s, where Python does not look; begin with: import sys; sys.path.insert(0, %r)."
+            % (name, place, place)
+        )
+    elif name not in OWN_NAMES:
+        warn(
+            "The module %s is not installed; if it is a package and no file of yours, install the pip package %s."
+            % (name, PACKAGES.get(name, name))
+        )
+
+
+def place_of_own(name):
+    """The directory around the working directory that holds a module; nothing if none does."""
+    import os
+
+    try:
+        place = os.getcwd()
+        for _ in range(4):
+            if os.path.isfile(os.path.join(place, name + ".py")) or os.path.isdir(os.path.join(place, name)):
+                return place
+            above = os.path.dirname(place)
+            if above in ("/", place):
+                break
+            place = above
+    except OSError:
+        pass
+    return None

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::words;
-use crate::mcp::{Answer, Failure, Form, JsonObject, Reply};
+use crate::mcp::{Answer, Failure, Form, JsonObject, KnownTools, Reply};
 
 #[derive(Debug)]
 pub(super) struct Plain;
@@ -31,7 +31,7 @@ impl Form for Plain {
         Reply { text: None, data: Some(Value::Object(data)), parts, error_code: None }
     }
 
-    fn failure(&self, tool: &str, failure: Failure) -> Reply {
+    fn failure(&self, tool: &str, failure: Failure, _known: &KnownTools<'_>) -> Reply {
         let tool: String = tool.chars().take(64).collect();
         let told = failure.worded(words::hint);
         let cause = told.message.trim_end_matches('.');

@@ -42,6 +42,7 @@ pub(super) fn hint(error: &Error) -> Option<String> {
         Next::Raise(Limit::VolumeQuota) => "Delete files from the volume, or use one with a higher quota.",
         Next::MakeKey | Next::SignIn => "Ask the server's operator for a key.",
         Next::Allow(host) => return Some(format!("Allow {host:?} in the sandbox's network policy.")),
+        Next::AskNetwork(_) => "Omit it, or ask the server's operator to allow it.",
         // No tool here makes, changes or removes these.
         Next::Raise(Limit::Volumes | Limit::Snapshots | Limit::Keys)
         | Next::Remove(_)

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use engine::{ExecView, Follow, SandboxRef, SignalScope};
 use futures_util::StreamExt;
-use sandbox::{Error, ErrorKind, ExecState};
+use sandbox::{Error, ErrorKind, ExecState, Next, Thing};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LIST_HINT, context_name, refused};
+use super::{context_name, refused};
 use crate::{
     code::{Cell, Collected, PictureCaps},
     mcp::{Answer, Call, Failure, Tool, ToolResult},
@@ -69,7 +69,8 @@ async fn find(call: &Call, which: &SandboxRef, arguments: &Arguments) -> Result<
     if let Some(text) = &arguments.exec_session_id {
         let id = text.parse().map_err(|_malformed| {
             let shown: String = text.chars().take(64).collect();
-            Failure::from(Error::not_found(format!("no exec {shown}"))).with_hint(LIST_HINT)
+            Failure::from(Error::not_found(format!("no exec {shown}")))
+                .or_next(ErrorKind::NotFound, Next::List(Thing::Context))
         })?;
         return Ok(engine.exec_view(who, which, &id).await?);
     }

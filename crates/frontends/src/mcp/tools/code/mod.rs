@@ -7,11 +7,9 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use sandbox::{ContextName, Error, ErrorKind, Thing};
+use sandbox::{ContextName, Error, ErrorKind, Next, Thing};
 
 use crate::mcp::{Failure, Tool};
-
-const LIST_HINT: &str = "Call code_context_list to see the contexts of the sandbox.";
 
 pub(super) fn tools() -> Vec<Tool> {
     run::tools().into_iter().chain(contexts::tools()).chain(interrupt::tools()).collect()
@@ -24,10 +22,11 @@ fn context_name(text: &str) -> Result<ContextName, Failure> {
 
 /// Returns the failure for an error about a context, with the tool that leads on.
 fn refused(error: Error) -> Failure {
-    let is_about_context = error.is_about(Thing::Context) && error.next().is_none();
+    let is_about_context = error.is_about(Thing::Context);
     let failure = Failure::from(error);
+    let list = || Next::List(Thing::Context);
     match is_about_context {
-        true => failure.or_hint(ErrorKind::NotFound, LIST_HINT).or_hint(ErrorKind::WrongState, LIST_HINT),
+        true => failure.or_next(ErrorKind::NotFound, list()).or_next(ErrorKind::WrongState, list()),
         false => failure,
     }
 }

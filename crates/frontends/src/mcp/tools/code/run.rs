@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use engine::{NetworkDenials, RunEnd, RunOptions};
-use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, MAX_CODE_BYTES};
+use engine::{NetworkDenials, RunEnd, RunOptions, SandboxRef};
+use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, MAX_CODE_BYTES, NotStarted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -15,7 +15,6 @@ use crate::{
     mcp::{
         Answer, Call, Failure, Tool, ToolResult,
         envelope::{Link, Part},
-        surface::Surface,
         tools::{
             denials,
             exec::{Launched, Prepared, launch, rest_of_output, time_limit},
@@ -180,19 +179,26 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
         let (which, language, why) = (&launched.which, spec.language, (*reason, message.as_str()));
         let request = launched.exec.request_id.as_ref();
         let error = language::not_started(call.engine(), &call.who, which, language, why, request).await;
-        return Err(refused(error));
+        let failure = refused(error);
+        return Err(match &spec.context {
+            Some(context) if *reason == NotStarted::Other && failure.error().next().is_none() => failure
+                .with_hint(format!(
+                    "A context keeps one language: omit language, or give another context than {context}."
+                )),
+            _ => failure,
+        });
     }
     let network = denials::during(call, &launched.exec).await;
     collected.warn(ignored);
-    collected.warn(denials::warnings(&network, Some(&target.name), &call.surface));
+    collected.warn(denials::told(call, &network, Some(&target.name)));
     collected.warn((launched.was_started && !target.is_new).then(|| STARTED_WARNING.to_owned()));
     let exec = &launched.exec.id;
-    let rest = |cursor| rest_of_output(&target.name, exec, cursor);
+    let rest = |cursor| rest_of_output(call, &target.name, exec, cursor);
     let finished = collected.finish(end.outcome(), rest);
-    conclude(call, finished, &launched, &end, target, &prepared, &network)
+    conclude(call, finished, &launched, &end, target, &prepared, &network).await
 }
 
-fn conclude(
+async fn conclude(
     call: &Call,
     finished: Finished,
     launched: &Launched,
@@ -225,7 +231,13 @@ fn conclude(
                 .with_details(json!(result)));
         }
     }
-    let lack = lack(&result, &target.name, network, &call.surface);
+    let failed_code = FailedCommand {
+        sandbox: Some(&target.name),
+        cwd: prepared.spec.cwd.as_deref(),
+        outcome: end.outcome(),
+        ..FailedCommand::new(&[], network, &call.surface)
+    };
+    let lack = lack(call, &launched.which, &result, failed_code).await;
     warnings.extend(time_warning(&result, prepared.spec.timeout, lack.is_some()));
     warnings.extend(state_warning(&result));
     if prepared.fail_on_non_zero && !result.success {
@@ -245,21 +257,24 @@ fn conclude(
 }
 
 /// Returns the warning about what failed code lacked, as far as its exception and its last words tell.
-fn lack(result: &CellResult, sandbox: &str, network: &NetworkDenials, surface: &Surface) -> Option<String> {
+async fn lack(
+    call: &Call,
+    which: &SandboxRef,
+    result: &CellResult,
+    code: FailedCommand<'_>,
+) -> Option<String> {
     if result.success {
         return None;
     }
     let exception =
         result.error.as_ref().map(|error| format!("{}\n{}: {}", error.traceback, error.name, error.value));
-    lacks::warning(&FailedCommand {
-        sandbox: Some(sandbox),
-        command: &[],
+    let failed = FailedCommand {
         exit_code: result.exit_code,
         timed_out: result.timed_out,
         texts: [exception.as_deref().unwrap_or(&result.stdout), &result.stderr],
-        network,
-        surface,
-    })
+        ..code
+    };
+    lacks::warning(call, which, &failed).await
 }
 
 fn failed(result: &CellResult) -> Failure {

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use engine::{ByteStream, ExecView, SandboxRef};
 use futures_util::{StreamExt, stream};
 use sandbox::{Error, ErrorKind, SandboxName, SandboxState};
+use serde_json::json;
 
 use super::fields::Prepared;
-use crate::mcp::{Call, Failure};
+use crate::mcp::{Call, Failure, next_call::written};
 
 pub(crate) const STOP_WARNING: &str = "sandbox was started for this command and will be stopped afterward";
 
@@ -31,10 +32,11 @@ impl Launched {
 pub(crate) async fn launch(call: &Call, prepared: &Prepared) -> Result<Launched, Failure> {
     let named = call.sandbox(&prepared.sandbox)?;
     let (engine, mut spec) = (call.engine(), prepared.spec.clone());
+    let refused = |error| not_started(error, &prepared.sandbox);
     let mut started = None;
     if prepared.takes_default_shell {
         if prepared.start_if_stopped {
-            started = engine.ensure_running(&call.who, &named).await.map_err(not_started)?;
+            started = engine.ensure_running(&call.who, &named).await.map_err(refused)?;
         }
         // Whatever is wrong with the sandbox, the exec says it.
         if let (Ok(shell), Some(program)) = (engine.shell(&call.who, &named).await, spec.command.first_mut())
@@ -45,10 +47,10 @@ pub(crate) async fn launch(call: &Call, prepared: &Prepared) -> Result<Launched,
     let (exec, started) = match prepared.start_if_stopped {
         true => {
             let (exec, again) =
-                engine.exec_ensuring_running(&call.who, &named, spec).await.map_err(not_started)?;
+                engine.exec_ensuring_running(&call.who, &named, spec).await.map_err(refused)?;
             (exec, again.or(started))
         }
-        false => (engine.exec(&call.who, &named, spec).await.map_err(not_started)?, None),
+        false => (engine.exec(&call.who, &named, spec).await.map_err(refused)?, None),
     };
     Ok(Launched {
         which: SandboxRef::from(&exec.sandbox),
@@ -59,11 +61,12 @@ pub(crate) async fn launch(call: &Call, prepared: &Prepared) -> Result<Launched,
 }
 
 /// A stopped sandbox has one way more than others to go on.
-fn not_started(error: Error) -> Failure {
+fn not_started(error: Error, sandbox: &str) -> Failure {
     let is_stopped = error.state() == Some(SandboxState::Stopped);
     let failure = Failure::from(error);
     if is_stopped {
-        failure.with_hint("Call sandbox_start first, or set startIfStopped to true.")
+        let start = written("sandbox_start", &json!({ "name": sandbox }));
+        failure.with_hint(format!("Call {start} first, or set startIfStopped to true."))
     } else {
         failure
     }

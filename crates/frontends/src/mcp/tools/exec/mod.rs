@@ -9,7 +9,7 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{ExecView, NetworkDenials, RunEnd, RunOptions};
+use engine::{ExecView, NetworkDenials, RunEnd, RunOptions, SandboxRef};
 use sandbox::{ErrorKind, ExecId, ExecOutcome, KillReason, NotStarted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,9 +30,12 @@ use crate::mcp::{
         sessions::{self, Started},
         telling::{Followed, while_running},
     },
+    words::KnownTools,
 };
 
 const COMMAND: &str = "command";
+/// How long a poll of what runs in the background is proposed to wait: less than most clients wait for an answer.
+const FOLLOW_MS: u64 = 10_000;
 
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Exec;
@@ -106,7 +109,8 @@ async fn shell(call: Call, arguments: ShellArguments) -> ToolResult<ShellAnswer>
         let prepared = fields.prepare(Vec::new(), &reader, None)?;
         let answer = sessions::begin(&call, prepared, true).await?;
         let id = &answer.data.exec_session_id;
-        let poll = written("sandbox_exec_poll", &json!({ "execSessionId": id, "cursor": 0 }));
+        let follow = json!({ "execSessionId": id, "cursor": 0, "until": "exit", "waitMs": FOLLOW_MS });
+        let poll = written("sandbox_exec_poll", &follow);
         return Ok(answer
             .warn(format!("It runs in the background. Call {poll} to follow it."))
             .map(ShellAnswer::Background));
@@ -141,11 +145,11 @@ async fn finish(
     let fail_as = prepared.fail_on_non_zero.then_some(what);
     // A shell's own name is not what the caller wrote as the command.
     let program = prepared.spec.command.first().map(String::as_str).filter(|_| what == COMMAND);
-    let name = &prepared.sandbox;
+    let (name, cwd) = (&prepared.sandbox, prepared.spec.cwd.as_deref());
     let network = denials::during(call, &launched.exec).await;
     let exec = &launched.exec;
-    let terms = Terms { call, name, exec, limit, fail_as, is_removed: false, program, network };
-    conclude(gathered, &end, &terms)
+    let terms = Terms { call, name, exec, cwd, limit, fail_as, is_removed: false, program, network };
+    conclude(gathered, &end, &terms).await
 }
 
 /// Follows a command to its end, feeding it meanwhile. A cancelled call kills it, with all its group.
@@ -172,6 +176,8 @@ pub(crate) struct Terms<'a> {
     /// The sandbox, as its caller names it.
     pub(crate) name: &'a str,
     pub(crate) exec: &'a ExecView,
+    /// The directory that the caller gave.
+    pub(crate) cwd: Option<&'a str>,
     pub(crate) limit: Option<Duration>,
     /// Another exit code than 0 is a failure, in this word.
     pub(crate) fail_as: Option<&'a str>,
@@ -183,7 +189,7 @@ pub(crate) struct Terms<'a> {
 }
 
 /// The answer to a command that was gathered.
-pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> ToolResult<ExecResult> {
+pub(crate) async fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> ToolResult<ExecResult> {
     let Terms { limit, fail_as, is_removed, .. } = *terms;
     let exec = &terms.exec.id;
     let line_hint = terms.program.and_then(|program| line_as_program(program, end.outcome()));
@@ -211,19 +217,19 @@ pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> T
                 .with_details(json!(result)));
         }
     }
-    let lack = lack(&result, terms);
-    let denied = denials::warnings(&terms.network, (!is_removed).then_some(terms.name), &terms.call.surface);
+    let lack = lack(&result, end.outcome(), terms).await;
+    let denied = denials::told(terms.call, &terms.network, (!is_removed).then_some(terms.name));
     if result.timed_out {
         let limit = limit.map_or(0, |limit| limit.as_millis());
         let advice = match lack {
-            None => " Set a larger timeoutMs, or call sandbox_shell with background: true.",
-            Some(_) => "",
+            None => format!(" {}", more_time(is_removed)),
+            Some(_) => String::new(),
         };
         warnings.push(format!("The command was killed at its time limit of {limit} ms.{advice}"));
     }
     match fail_as {
         Some(what) if !result.success => {
-            let failure = failed(&result, &truncated, what);
+            let failure = failed(&result, &truncated, what, is_removed);
             Err(match lack.or(denied.into_iter().next()).or(line_hint) {
                 Some(hint) => failure.with_hint(hint),
                 None => failure,
@@ -237,22 +243,34 @@ pub(crate) fn conclude(gathered: Gathered, end: &RunEnd, terms: &Terms<'_>) -> T
 }
 
 /// Returns the warning about what a failed command lacked, as far as its last words tell.
-fn lack(result: &ExecResult, terms: &Terms<'_>) -> Option<String> {
+async fn lack(result: &ExecResult, outcome: Option<&ExecOutcome>, terms: &Terms<'_>) -> Option<String> {
     if result.success {
         return None;
     }
-    lacks::warning(&FailedCommand {
+    let failed = FailedCommand {
         sandbox: (!terms.is_removed).then_some(terms.name),
-        command: &terms.exec.command,
+        cwd: terms.cwd,
+        outcome,
         exit_code: result.exit_code,
         timed_out: result.timed_out,
         texts: [&result.stdout, &result.stderr],
-        network: &terms.network,
-        surface: &terms.call.surface,
-    })
+        ..FailedCommand::new(&terms.exec.command, &terms.network, &terms.call.surface)
+    };
+    lacks::warning(terms.call, &SandboxRef::from(&terms.exec.sandbox), &failed).await
 }
 
-fn failed(result: &ExecResult, truncated: &[Truncated], what: &str) -> Failure {
+/// The way to run something longer.
+fn more_time(is_removed: bool) -> &'static str {
+    match is_removed {
+        true => {
+            "Call again with a larger timeoutMs; for longer work call sandbox_create, then sandbox_shell with \
+             background: true."
+        }
+        false => "Set a larger timeoutMs, or call sandbox_shell with background: true.",
+    }
+}
+
+fn failed(result: &ExecResult, truncated: &[Truncated], what: &str, is_removed: bool) -> Failure {
     let mut details = json!(result);
     if !truncated.is_empty() {
         details["truncated"] = json!(truncated);
@@ -262,7 +280,7 @@ fn failed(result: &ExecResult, truncated: &[Truncated], what: &str) -> Failure {
         None => format!("{what} exited with status {}", result.exit_code),
     };
     let hint = if result.timed_out {
-        "Set a larger timeoutMs, or call sandbox_shell with background: true and read it with sandbox_exec_poll."
+        more_time(is_removed)
     } else {
         "Check details.stderr, correct the command and call again."
     };
@@ -282,7 +300,7 @@ fn render(
         true => "The rest was removed with the sandbox. Call again with keep: true, then sandbox_logs_read with its \
                  name, or with a larger maxBytes."
             .to_owned(),
-        false => rest_of_output(terms.name, exec, cursor),
+        false => rest_of_output(terms.call, terms.name, exec, cursor),
     }
     };
     let stdout = gathered.stdout.finish("stdout", rest);
@@ -321,14 +339,19 @@ fn render(
 }
 
 /// The calls that find what is missing in the output of an exec.
-pub(crate) fn rest_of_output(name: &str, exec: &ExecId, cursor: u64) -> String {
+pub(crate) fn rest_of_output(call: &Call, name: &str, exec: &ExecId, cursor: u64) -> String {
+    const SEARCH: &str = "sandbox_logs_read";
     let search = json!({ "name": name, "sessionIds": [exec.as_str()], "grep": "error" });
     let read = json!({ "execSessionId": exec.as_str(), "cursor": cursor });
-    format!(
+    let calls = format!(
         "Call {} to find lines in all of it (with any text), or {} to read on.",
-        written("sandbox_logs_read", &search),
+        written(SEARCH, &search),
         written("sandbox_exec_poll", &read)
-    )
+    );
+    match KnownTools::of(call, &call.surface).way_to(SEARCH) {
+        Some(way) => format!("{calls} {way}"),
+        None => calls,
+    }
 }
 
 fn not_text(exec: &ExecId, is_removed: bool) -> String {

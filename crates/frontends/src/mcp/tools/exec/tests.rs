@@ -226,14 +226,17 @@ async fn a_sandbox_that_cannot_run_it_says_which_tool_leads_on() {
     if client.has(Capability::Pause) {
         client.data("sandbox_pause", json!({ "name": "box" })).await;
         for tool in ["sandbox_exec", "sandbox_shell", "sandbox_exec_start"] {
-            assert_eq!(hint(tool, exec.clone()).await, "Call sandbox_resume first.");
+            let paused = hint(tool, exec.clone()).await;
+            assert!(paused.starts_with(r#"Call sandbox_resume {"name":"box"} first."#), "{paused}");
         }
         client.data("sandbox_resume", json!({ "name": "box" })).await;
     }
     client.data("sandbox_exec_start", json!({ "name": "box", "command": "sleep", "args": ["1000"] })).await;
     client.data("sandbox_drain", json!({ "name": "box" })).await;
     let draining = hint("sandbox_exec", exec.clone()).await;
-    assert_eq!(draining, "Call sandbox_wait, then sandbox_start, or use another sandbox.");
+    let calls =
+        r#"Call sandbox_wait {"name":"box"}, then sandbox_start {"name":"box"}, or use another sandbox."#;
+    assert!(draining.starts_with(calls), "{draining}");
     client.data("sandbox_stop", json!({ "name": "box", "force": true })).await;
     assert!(hint("sandbox_exec", exec).await.contains("startIfStopped"));
     for (tool, arguments) in [
@@ -241,7 +244,7 @@ async fn a_sandbox_that_cannot_run_it_says_which_tool_leads_on() {
         ("sandbox_fs_exists", json!({ "name": "box", "path": "/etc/passwd" })),
         ("sandbox_metrics", json!({ "name": "box" })),
     ] {
-        assert_eq!(hint(tool, arguments).await, "Call sandbox_start first.", "{tool}");
+        assert_eq!(hint(tool, arguments).await, r#"Call sandbox_start {"name":"box"} first."#, "{tool}");
     }
 }
 
@@ -362,6 +365,57 @@ async fn what_a_command_lacks_is_told_with_the_next_call() {
     // Nothing can be installed in a sandbox that is gone.
     let envelope = client.ask("sandbox_run", json!({ "command": "python3 -c 'import nonesuch_x'" })).await;
     assert!(envelope["warnings"].to_string().contains("sandbox_create, then"), "{envelope}");
+}
+
+#[tokio::test]
+async fn a_missing_program_is_told_by_every_tool_that_runs_commands() {
+    let client = client_with_box().await;
+    let lacks = |envelope: &serde_json::Value| {
+        let warnings = envelope["warnings"].to_string();
+        assert!(warnings.contains("sandbox_package_install") && warnings.contains("pandoc"), "{envelope}");
+    };
+    let program = json!({ "name": "box", "command": "pandoc", "args": ["-v"] });
+    lacks(&client.ask("sandbox_exec", program.clone()).await);
+    lacks(&client.ask("sandbox_exec_start", program).await);
+    let line = json!({ "name": "box", "command": "sleep 0.1; pandoc -v", "background": true });
+    let session = client.data("sandbox_shell", line).await;
+    let poll = json!({ "execSessionId": session["execSessionId"], "until": "exit", "waitMs": 60_000 });
+    lacks(&client.ask("sandbox_exec_poll", poll).await);
+}
+
+#[tokio::test]
+async fn a_module_of_the_callers_own_is_no_missing_package() {
+    let client = client_with_box().await;
+    for (path, content) in [("/root/proj/calc/core.py", ""), ("/root/proj/tests/a.py", "import calc.core")] {
+        client.data("sandbox_fs_write", json!({ "name": "box", "path": path, "content": content })).await;
+    }
+    let run = json!({ "name": "box", "command": "cd /root/proj && python3 tests/a.py" });
+    let envelope = client.ask("sandbox_shell", run).await;
+    let warnings = envelope["warnings"].to_string();
+    assert!(warnings.contains("PYTHONPATH") && warnings.contains("/root/proj"), "{envelope}");
+    assert!(!warnings.contains("sandbox_package_install"), "{envelope}");
+    let arguments = json!({ "name": "box", "command": "cd /root/proj && python3 tests/a.py", "env": { "PYTHONPATH": "/root/proj" } });
+    assert_eq!(client.data("sandbox_shell", arguments).await["exitCode"], 0);
+}
+
+#[tokio::test]
+async fn who_waits_for_events_does_not_wait_for_the_start() {
+    let client = client_with_box().await;
+    let arguments = json!({ "name": "box", "command": "read x; echo got $x" });
+    let session = client.data("sandbox_exec_start", arguments).await;
+    let write = json!({ "execSessionId": session["execSessionId"], "data": "it\n", "waitMs": 60_000 });
+    let written = client.data("sandbox_exec_write_stdin", write).await;
+    assert!(written["output"].to_string().contains("got it"), "{written}");
+}
+
+#[tokio::test]
+async fn a_command_whose_sandbox_goes_is_not_told_to_go_on_in_it() {
+    let client = client_with_box().await;
+    let arguments = json!({ "command": "exec sleep 1000", "timeoutMs": 2000 });
+    let envelope = client.ask("sandbox_run", arguments).await;
+    let warnings = envelope["warnings"].to_string();
+    assert!(warnings.contains("call sandbox_create, then sandbox_shell"), "{envelope}");
+    assert_eq!(envelope["data"]["removed"], true);
 }
 
 #[tokio::test]

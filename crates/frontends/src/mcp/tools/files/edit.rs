@@ -256,12 +256,13 @@ struct Diff {
 }
 
 fn diff(path: &str, old: &str, new: &str) -> Diff {
+    let path = path.trim_start_matches('/');
     let diff = TextDiff::configure().timeout(DIFF_WITHIN).diff_lines(old, new);
     let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count() as u64;
     let text = diff
         .unified_diff()
         .context_radius(DIFF_CONTEXT)
-        .header(&format!("a{path}"), &format!("b{path}"))
+        .header(&format!("a/{path}"), &format!("b/{path}"))
         .to_string();
     Diff { text, added: count(ChangeTag::Insert), removed: count(ChangeTag::Delete) }
 }
@@ -388,5 +389,11 @@ mod tests {
         let told = failure.worded(crate::mcp::words::hint);
         assert!(told.retryable && told.code == "wrong_state", "{told:?}");
         assert_eq!(content(&client).await, "theirs");
+    }
+
+    #[test]
+    fn a_relative_path_is_apart_from_its_side() {
+        let diff = diff("calc/core.py", "a\n", "b\n");
+        assert!(diff.text.starts_with("--- a/calc/core.py\n+++ b/calc/core.py\n"), "{}", diff.text);
     }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Kind, explained, explained_of, full_mode, iso};
+use super::{Kind, explained, explained_at, explained_of, full_mode, iso};
 use crate::mcp::{
     Answer, Call, Failure, Nullable, Tool, ToolResult, next_call::written, tools::fitting::fit,
 };
@@ -63,7 +63,10 @@ async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<FsEntry>> 
     let recursive = arguments.recursive.unwrap_or(false);
     let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT);
     let listed = call.engine().list(&call.who, &which, &arguments.path, recursive, limit).await;
-    let found = listed.map_err(explained)?;
+    let found = match listed {
+        Ok(found) => found,
+        Err(error) => return Err(explained_at(&call, &which, &arguments.name, &arguments.path, error).await),
+    };
     Ok(listed_entries(&call, "sandbox_fs", &arguments, found))
 }
 

@@ -16,12 +16,13 @@ mod stories;
 mod tree;
 mod write;
 
-use engine::{ByteStream, Engine, FilesOf, Principal};
+use engine::{ByteStream, Engine, FilesOf, Principal, SandboxRef};
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
 use sandbox::{Error, ErrorKind, FileEntry, FileKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 pub(super) use self::{
     change::{Made, RemoveArguments, Removed, Renamed, remove_path},
@@ -33,7 +34,7 @@ pub(super) use self::{
     read::{Part, not_text},
     write::Written,
 };
-use crate::mcp::{Failure, Tool, envelope::INTO_ITSELF, octets::from_base64};
+use crate::mcp::{Call, Failure, Tool, envelope::INTO_ITSELF, next_call::written, octets::from_base64};
 
 /// Every tool for files, in the order in which they are listed.
 pub(super) fn tools() -> Vec<Tool> {
@@ -139,8 +140,27 @@ pub(super) fn explained_by(tools: &str, error: Error) -> Failure {
         return failure;
     }
     let list = format!("Call {tools}_list on the parent directory to see what exists.");
-    let stat = format!("Call {tools}_stat to see what exists at that path.");
-    failure.or_hint(ErrorKind::NotFound, &list).or_hint(ErrorKind::WrongState, &stat)
+    failure.or_hint(ErrorKind::NotFound, &list).or_hint(ErrorKind::WrongState, &list)
+}
+
+/// The same for a path that may be of another kind than the tool is for: then the next call is for that kind.
+pub(super) async fn explained_at(
+    call: &Call,
+    which: &SandboxRef,
+    name: &str,
+    path: &str,
+    error: Error,
+) -> Failure {
+    if error.kind() != ErrorKind::WrongState || error.next().is_some() {
+        return explained(error);
+    }
+    let at = json!({ "name": name, "path": path });
+    let hint = match call.engine().stat(&call.who, which, path, true).await.map(|entry| entry.kind) {
+        Ok(FileKind::Directory) => format!("It is a directory: call {}.", written("sandbox_fs_list", &at)),
+        Ok(FileKind::File) => format!("It is a file: call {}.", written("sandbox_fs_read", &at)),
+        _ => return explained(error),
+    };
+    Failure::from(error).with_hint(hint)
 }
 
 fn explained_of(of: FilesOf<'_>, error: Error) -> Failure {

@@ -8,13 +8,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Encoding, explained, read_up_to};
+use super::{Encoding, explained, explained_at, read_up_to};
 use crate::mcp::{
-    Answer, Call, Failure, Tool, ToolResult, Truncated,
+    Answer, Call, Failure, Tool, ToolResult, Truncated, envelope,
     next_call::written,
     output::{from_character_border, until_character_border},
 };
 
+/// The largest picture that an answer shows.
+const MAX_PICTURE_BYTES: usize = 1024 * 1024;
 /// Bytes that are looked through for line ends at most.
 const MAX_SCANNED_BYTES: u64 = 256 * 1024 * 1024;
 
@@ -83,11 +85,19 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
     let is_short = wanted < max as u64;
     let room = usize::try_from(wanted).unwrap_or(usize::MAX).min(max);
     let read = read_up_to(call.engine(), &call.who, which, &arguments.path, asked_offset, room).await;
-    let (entry, bytes, is_more) = read.map_err(explained)?;
+    let (entry, bytes, is_more) = match read {
+        Ok(read) => read,
+        Err(error) => return Err(explained_at(call, which, &arguments.name, &arguments.path, error).await),
+    };
     // Bytes that were not asked for are not missing.
     let is_cut = is_more && !is_short;
     let encoding = arguments.encoding.unwrap_or_default();
     let part = Part::of(encoding, &bytes, asked_offset, is_more);
+    let is_whole_wanted = asked_offset == 0 && arguments.length.is_none() && arguments.encoding.is_none();
+    let mime_type = picture(&bytes).filter(|_| part.is_lossy && is_whole_wanted);
+    if let Some(mime_type) = mime_type {
+        return read_picture(call, which, arguments, mime_type, entry.size).await;
+    }
     let offset = asked_offset + part.skipped as u64;
     let end = offset + part.used as u64;
     // Files of /proc tell no size.
@@ -114,6 +124,51 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
         content: part.content,
     });
     Ok(answer.truncate(cut).warn_all(part.is_lossy.then(not_text)).warn_all(past_the_end))
+}
+
+/// Returns the type of a picture, by its first bytes.
+fn picture(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xFF, 0xD8, 0xFF, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+/// A picture is shown; as text it would be noise.
+async fn read_picture(
+    call: &Call,
+    which: &SandboxRef,
+    arguments: ReadArguments,
+    mime_type: &'static str,
+    size: u64,
+) -> ToolResult<Read> {
+    let ReadArguments { name, path, .. } = arguments;
+    let read = read_up_to(call.engine(), &call.who, which, &path, 0, MAX_PICTURE_BYTES).await;
+    let (_, bytes, is_more) = read.map_err(explained)?;
+    let exact = written("sandbox_fs_read", &json!({ "name": name, "path": path, "encoding": "base64" }));
+    let (shown, picture) = match is_more {
+        true => ("too large to be shown here", None),
+        false => {
+            let base64 = BASE64_STANDARD.encode(&bytes);
+            ("shown beside this", Some(envelope::Part::Image { mime_type: mime_type.to_owned(), base64 }))
+        }
+    };
+    let answer = Answer::new(Read {
+        path,
+        encoding: Encoding::Utf8,
+        content: String::new(),
+        size,
+        offset: None,
+        start_line: None,
+        end_line: None,
+        total_lines: None,
+    });
+    Ok(answer
+        .with_parts(picture)
+        .warn(format!("The file is a picture ({mime_type}), {shown}. For its bytes call {exact}.")))
 }
 
 /// The calls that find what is missing of a file; `from` says where it goes on.

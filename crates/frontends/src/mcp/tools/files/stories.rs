@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::mcp::{Settings, testing::Client};
+use crate::mcp::{
+    Part, Settings,
+    testing::{Client, native},
+};
 
 pub(super) async fn client(names: &[&str]) -> Client {
     let client = Client::new().await;
@@ -184,6 +187,44 @@ async fn listings_have_whole_modes_and_times_and_tell_that_they_are_cut() {
     assert_eq!(all["data"].as_array().unwrap().len(), 2);
     assert!(all["warnings"][0].as_str().unwrap().contains("first 2 entries"), "{all}");
     client.error("sandbox_fs_list", json!({ "name": "web", "path": "/d/a" }), "wrong_state").await;
+}
+
+#[tokio::test]
+async fn a_path_of_another_kind_is_told_with_the_call_for_it() {
+    let client = client(&["web"]).await;
+    put(&client, "/d/a", "12").await;
+    for (tool, path, right) in [
+        ("sandbox_fs_read", "/d", "sandbox_fs_list"),
+        ("sandbox_fs_write", "/d", "sandbox_fs_list"),
+        ("sandbox_fs_list", "/d/a", "sandbox_fs_read"),
+    ] {
+        let mut arguments = json!({ "name": "web", "path": path });
+        if tool == "sandbox_fs_write" {
+            arguments["content"] = json!("x");
+        }
+        let error = client.error(tool, arguments, "wrong_state").await;
+        let call = format!("{right} {}", json!({ "name": "web", "path": path }));
+        assert!(error["hint"].as_str().unwrap().contains(&call), "{tool}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_picture_is_shown_as_one() {
+    let client = client(&["web"]).await;
+    let base64 =
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==";
+    let picture = json!({ "name": "web", "path": "/p.png", "content": base64, "encoding": "base64" });
+    client.data("sandbox_fs_write", picture).await;
+    let call = client.call.clone();
+    let arguments = json!({ "name": "web", "path": "/p.png" }).as_object().cloned();
+    let reply = native().call("sandbox_fs_read", call, arguments).await;
+    let expected = Part::Image { mime_type: "image/png".to_owned(), base64: base64.to_owned() };
+    assert_eq!(reply.parts, [expected]);
+    let told = reply.data.unwrap();
+    assert_eq!(told["data"]["content"], "");
+    assert!(told["warnings"][0].as_str().unwrap().contains("base64"), "{told}");
+    let exact = json!({ "name": "web", "path": "/p.png", "encoding": "base64" });
+    assert_eq!(client.data("sandbox_fs_read", exact).await["content"], base64);
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! `sandbox_fs_write`.
 
 use engine::WriteOptions;
-use sandbox::{ErrorKind, WriteMode};
+use sandbox::{Error, ErrorKind, WriteMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::{Encoding, explained, octal, once};
-use crate::mcp::{Answer, Call, Failure, Tool, ToolResult};
+use super::{Encoding, explained, explained_at, octal, once};
+use crate::mcp::{Answer, Call, Failure, Tool, ToolResult, next_call::written};
 
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
@@ -38,6 +39,14 @@ pub(in crate::mcp::tools) struct Written {
     pub(in crate::mcp::tools) written: u64,
 }
 
+/// Nothing but more room lets the same call succeed.
+fn is_full(name: &str, error: Error) -> Failure {
+    let look = written("sandbox_shell", &json!({ "name": name, "command": "df -h" }));
+    Failure::from(error).retryable(false).with_hint(format!(
+        "See with {look} what is full, and remove files, or create a sandbox with a larger diskMib."
+    ))
+}
+
 async fn write(call: Call, arguments: WriteArguments) -> ToolResult<Written> {
     let which = call.sandbox(&arguments.name)?;
     let mode = match (arguments.append.unwrap_or(false), arguments.create_new.unwrap_or(false)) {
@@ -55,10 +64,16 @@ async fn write(call: Call, arguments: WriteArguments) -> ToolResult<Written> {
     let options = WriteOptions { mode, permissions, parents: true };
     let engine = call.engine();
     let path = arguments.path;
-    let written = engine.write_file(&call.who, &which, &path, options, bytes).await.map_err(|error| {
-        explained(error)
-            .or_hint(ErrorKind::AlreadyExists, "Omit createNew to replace it, or write to another path.")
-    })?;
+    let written = match engine.write_file(&call.who, &which, &path, options, bytes).await {
+        Ok(written) => written,
+        Err(error) if error.kind() == ErrorKind::LimitReached => return Err(is_full(&arguments.name, error)),
+        Err(error) => {
+            return Err(explained_at(&call, &which, &arguments.name, &path, error).await.or_hint(
+                ErrorKind::AlreadyExists,
+                "Omit createNew to replace it, or write to another path.",
+            ));
+        }
+    };
     if let Some(permissions) = permissions.filter(|_| mode != WriteMode::CreateNew) {
         // A file that was there keeps its own bits when it is written.
         engine.chmod(&call.who, &which, &path, permissions, false).await.map_err(explained)?;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use engine::{Force, SandboxRef, SandboxView};
-use sandbox::{ErrorKind, Lifetime, OnExpiry, SandboxState};
+use sandbox::{ByteSize, CpuCount, ErrorKind, Lifetime, Limits, OnExpiry, SandboxState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::mcp::{
-    Answer, Call, Native, ToolResult,
+    Answer, Call, Failure, Native, ToolResult,
     tools::select::{Row, Selector, Status, refused},
 };
 
@@ -233,6 +233,87 @@ fn renewed_row(view: SandboxView) -> Renewed {
             OnExpiry::Remove => "remove".to_owned(),
         },
     }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UpdateArguments {
+    #[serde(flatten)]
+    selector: Selector,
+    #[schemars(range(min = 16))]
+    memory_mib: Option<u64>,
+    /// Beside memory.
+    swap_mib: Option<u64>,
+    #[schemars(range(min = 0.01, max = 4096.0))]
+    cpus: Option<f64>,
+    /// Processes and threads.
+    #[schemars(range(min = 1))]
+    pids: Option<u32>,
+}
+
+impl UpdateArguments {
+    fn limits(&self) -> Result<Limits, Failure> {
+        const MIB: u64 = 1024 * 1024;
+        let mib = |mib: u64| ByteSize(mib.saturating_mul(MIB));
+        let count = |cpus: f64| {
+            let count = CpuCount::from_f64(cpus);
+            count.ok_or_else(|| {
+                Failure::invalid(format!("{cpus} is not a number of cpus between 0.01 and 4096"))
+            })
+        };
+        let limits = Limits {
+            memory: self.memory_mib.map(mib),
+            swap: self.swap_mib.map(mib),
+            cpus: self.cpus.map(count).transpose()?,
+            pids: self.pids,
+            ..Limits::default()
+        };
+        if limits == Limits::default() {
+            return Err(Failure::invalid("no limit was given").with_hint(
+                "Give memoryMib, swapMib, cpus or pids; diskMib is set when a sandbox is created.",
+            ));
+        }
+        Ok(limits)
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Updated {
+    memory_mib: u64,
+    swap_mib: u64,
+    cpus: f64,
+    pids: u32,
+    status: Status,
+}
+
+impl Updated {
+    fn of(view: &SandboxView) -> Self {
+        let limits = &view.plan.limits;
+        let mib = |size: ByteSize| size.bytes() / (1024 * 1024);
+        Self {
+            memory_mib: mib(limits.memory),
+            swap_mib: mib(limits.swap),
+            cpus: f64::from(limits.cpus.millis) / 1000.0,
+            pids: limits.pids,
+            status: Status::of(view),
+        }
+    }
+}
+
+pub(super) async fn update(call: Call, arguments: UpdateArguments) -> ToolResult<Vec<Row<Updated>>> {
+    let limits = arguments.limits()?;
+    let targets = arguments.selector.resolve(&call).await?;
+    targets
+        .each(&call, |call, view| {
+            let limits = limits.clone();
+            async move {
+                let which = SandboxRef::from(&view.id);
+                let changed = call.engine().change_limits(&call.who, &which, limits).await;
+                changed.map(|view| Updated::of(&view)).map_err(|error| refused(error, &view))
+            }
+        })
+        .await
 }
 
 fn is_false(flag: &bool) -> bool {

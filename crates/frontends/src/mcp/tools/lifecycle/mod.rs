@@ -29,8 +29,7 @@ fn looking() -> Vec<Tool> {
 
 fn changing() -> Vec<Tool> {
     tools! { Lifecycle;
-        "sandbox_start", "Start sandboxes", SETS, change::start:
-            "Start stopped sandboxes with their files.";
+        "sandbox_start", "Start sandboxes", SETS, change::start, core: "Start stopped sandboxes with their files.";
         "sandbox_stop", "Stop sandboxes", DESTROYS, change::stop, core: "Stop sandboxes; their files are kept.";
         "sandbox_drain", "Drain sandboxes", SETS, wait::drain:
             "Accept no new commands, and stop when the running ones have finished. Returns at once unless timeoutMs is given.";
@@ -39,6 +38,8 @@ fn changing() -> Vec<Tool> {
         "sandbox_pause", "Pause sandboxes", SETS, change::pause:
             "Pause all processes in sandboxes; memory and files are kept.";
         "sandbox_resume", "Resume sandboxes", SETS, change::resume: "Resume paused sandboxes.";
+        "sandbox_update", "Change limits", SETS, change::update:
+            "Change the limits of memory, CPU and processes of sandboxes, also while they run.";
         // Each call moves the end: the same again is not the same.
         "sandbox_renew", "Renew sandboxes", ADDS, change::renew:
             "Restart the lifetime of sandboxes from now, optionally with new values.";

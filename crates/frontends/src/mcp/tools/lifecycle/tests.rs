@@ -280,6 +280,20 @@ async fn a_renewal_changes_what_it_names_and_keeps_the_rest() {
 }
 
 #[tokio::test]
+async fn limits_change_while_a_sandbox_runs() {
+    let client = Client::new().await;
+    client.data("sandbox_create", json!({ "name": "web", "memoryMib": 128 })).await;
+    let row = client.data("sandbox_update", json!({ "name": "web", "memoryMib": 256, "cpus": 0.5 })).await[0]
+        .clone();
+    assert_eq!(
+        (&row["memoryMib"], &row["cpus"], &row["status"]),
+        (&json!(256), &json!(0.5), &json!("running"))
+    );
+    let error = client.error("sandbox_update", json!({ "name": "web" }), "invalid_request").await;
+    assert!(error["hint"].as_str().unwrap().contains("memoryMib"), "{error}");
+}
+
+#[tokio::test]
 async fn waiting_ends_with_the_sandbox_or_with_the_time() {
     let client = with(&["a", "b"]).await;
     client.data("sandbox_stop", json!({ "name": "b" })).await;

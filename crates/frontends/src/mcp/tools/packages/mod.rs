@@ -9,9 +9,11 @@ use engine::{PackageJob, PackagePresence, SandboxRef};
 use sandbox::{Error, ErrorKind, InstalledPackage, PackageJobId, PackageManager, PackageSpec, PackageState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::time::Instant;
 
-use crate::mcp::{Answer, Call, Failure, Native, Tool, ToolResult};
+use super::lacks;
+use crate::mcp::{Answer, Call, Failure, Native, Tool, ToolResult, next_call::written};
 
 /// How long a call waits for a job unless it says otherwise, and at most.
 // Some clients give up on a call after five seconds.
@@ -19,6 +21,10 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(3);
 const MAX_WAIT: Duration = Duration::from_secs(300);
 /// How often a caller who asked for it hears the last line of the log.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// How long the next call for a job is proposed to wait.
+const WAIT_MS: u64 = 10_000;
+/// Jobs that one answer lists.
+const MAX_JOBS: usize = 20;
 /// Packages that one answer lists.
 const MAX_LISTED: usize = 500;
 
@@ -65,6 +71,7 @@ struct InstallArguments {
 struct StatusArguments {
     /// Sandbox
     name: String,
+    /// Without it and package: all jobs
     job_id: Option<String>,
     package: Option<String>,
     /// Default whichever has it
@@ -145,38 +152,63 @@ async fn install(call: Call, arguments: InstallArguments) -> ToolResult<PackageR
     let job = call.engine().install_packages(&call.who, &which, spec).await.map_err(refused)?;
     let which = SandboxRef::from(&job.sandbox);
     let job = follow(&call, &which, job, wait).await?;
-    Ok(answer(&arguments.name, job))
+    Ok(answer(&call, &arguments.name, job))
 }
 
-async fn status(call: Call, arguments: StatusArguments) -> ToolResult<PackageResult> {
+/// One job or package, or all jobs of the sandbox.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+enum StatusAnswer {
+    One(PackageResult),
+    Jobs {
+        /// Newest first.
+        jobs: Vec<PackageResult>,
+    },
+}
+
+async fn status(call: Call, arguments: StatusArguments) -> ToolResult<StatusAnswer> {
+    if arguments.job_id.is_some() || arguments.package.is_some() {
+        return Ok(status_of_one(call, arguments).await?.map(StatusAnswer::One));
+    }
+    let which = call.sandbox(&arguments.name)?;
+    let mut jobs = call.engine().package_jobs(&call.who, &which).await.map_err(refused)?;
+    jobs.retain(|job| arguments.manager.is_none_or(|manager| job.manager == manager));
+    let jobs: Vec<_> = jobs.into_iter().rev().take(MAX_JOBS).map(PackageResult::from).collect();
+    let list = written("sandbox_package_list", &json!({ "name": arguments.name }));
+    let none =
+        jobs.is_empty().then(|| format!("No package was installed by a job. Call {list} for what is there."));
+    Ok(Answer::new(StatusAnswer::Jobs { jobs }).warn_all(none))
+}
+
+async fn status_of_one(call: Call, arguments: StatusArguments) -> ToolResult<PackageResult> {
     let which = call.sandbox(&arguments.name)?;
     let wait = patience(arguments.wait_ms);
     let (engine, who, name) = (call.engine(), &call.who, &arguments.name);
     if let Some(id) = &arguments.job_id {
         let id: PackageJobId = id.parse().map_err(|_malformed| {
             let shown: String = id.chars().take(64).collect();
+            let list = written("sandbox_package_status", &json!({ "name": name }));
             Failure::from(Error::not_found(format!("no package job {shown:?}")))
-                .with_hint("Give the jobId that sandbox_package_install returned.")
+                .with_hint(format!("Call {list} to see the jobs of the sandbox."))
         })?;
         let job = engine.package_job(who, &which, &id).await.map_err(refused)?;
-        return Ok(answer(name, follow(&call, &which, job, wait).await?));
+        return Ok(answer(&call, name, follow(&call, &which, job, wait).await?));
     }
     let Some(package) = &arguments.package else {
-        return Err(Failure::invalid("jobId or package is required")
-            .with_hint("Give one of them; sandbox_package_list shows what is installed."));
+        return Err(Failure::invalid("jobId or package is required"));
     };
     let manager = arguments.manager;
     let mut found = engine.package_status(who, &which, manager, package).await.map_err(refused)?;
     if let (PackagePresence::Installing, Some(job)) = (found.state, found.job.clone()) {
         let job = follow(&call, &which, job, wait).await?;
         if job.state == PackageState::Installing {
-            return Ok(answer(name, job));
+            return Ok(answer(&call, name, job));
         }
         found = engine.package_status(who, &which, manager, package).await.map_err(refused)?;
     }
     let state = found.state.as_str().to_owned();
     if let Some(job) = found.job {
-        let answer = answer(name, job);
+        let answer = answer(&call, name, job);
         return Ok(Answer { data: PackageResult { state, ..answer.data }, ..answer });
     }
     let installed = found.version.map(|version| InstalledPackage { name: found.name.clone(), version });
@@ -192,7 +224,8 @@ async fn status(call: Call, arguments: StatusArguments) -> ToolResult<PackageRes
         exec_session_id: None,
         duration_ms: None,
     });
-    let hint = format!("Call sandbox_package_install with name {name} to install it.");
+    let asked = json!({ "name": name, "manager": result.data.manager, "packages": result.data.packages });
+    let hint = format!("Call {} to install it.", written("sandbox_package_install", &asked));
     Ok(if is_there { result } else { result.warn(hint) })
 }
 
@@ -267,21 +300,28 @@ pub(crate) async fn follow(
 }
 
 /// The job, with a word on what to call next.
-fn answer(name: &str, job: PackageJob) -> Answer<PackageResult> {
+fn answer(call: &Call, name: &str, job: PackageJob) -> Answer<PackageResult> {
     let (state, id) = (job.state, job.id.to_string());
-    let log = job.exec.as_ref().map(ToString::to_string);
+    let exec = job.exec.as_ref().map(ToString::to_string);
+    let lack = match state {
+        PackageState::Failed => lacks::of_install(name, &call.surface, &job.log),
+        _ => None,
+    };
     let answer = Answer::new(PackageResult::from(job));
-    match state {
-        PackageState::Installed => answer,
-        PackageState::Installing => answer
-            .warn(format!("Still installing. Call sandbox_package_status with name {name} and jobId {id}.")),
-        PackageState::Failed => answer.warn(match log {
-            Some(exec) => {
-                format!("The installation failed. Call sandbox_exec_poll with execSessionId {exec} for the whole log.")
-            }
-            None => "It failed before the installation started; see message.".to_owned(),
-        }),
-    }
+    let next = match (state, exec) {
+        (PackageState::Installed, _) => return answer,
+        (PackageState::Installing, _) => {
+            let status =
+                written("sandbox_package_status", &json!({ "name": name, "jobId": id, "waitMs": WAIT_MS }));
+            format!("Still installing. Call {status}.")
+        }
+        (PackageState::Failed, Some(exec)) => {
+            let poll = written("sandbox_exec_poll", &json!({ "execSessionId": exec, "cursor": 0 }));
+            format!("The installation failed. Call {poll} for the whole log.")
+        }
+        (PackageState::Failed, None) => "It failed before the installation started; see message.".to_owned(),
+    };
+    answer.warn_all(lack).warn(next)
 }
 
 /// Returns the failure for something that cannot be done, with the next call.

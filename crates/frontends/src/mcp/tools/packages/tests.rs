@@ -56,6 +56,12 @@ async fn a_quick_install_is_answered_with_its_versions() {
     );
     let listed = client.data("sandbox_package_list", json!({ "name": "box", "filter": "OTH" })).await;
     assert_eq!(listed["managers"][0]["packages"], json!([{ "name": "other", "version": "2" }]));
+    let jobs = client.data("sandbox_package_status", json!({ "name": "box" })).await;
+    assert_eq!(
+        (&jobs["jobs"][0]["jobId"], &jobs["jobs"][0]["state"]),
+        (&data["jobId"], &json!("installed")),
+        "{jobs:#}"
+    );
     let status = json!({ "name": "box", "package": "other", "manager": "npm" });
     assert_eq!(client.data("sandbox_package_status", status).await["state"], "installed");
     let answer = client
@@ -105,10 +111,15 @@ async fn bad_requests_name_the_next_call() {
     ] {
         client.error("sandbox_package_install", arguments, "invalid_request").await;
     }
-    let error = client.error("sandbox_package_status", json!({ "name": "box" }), "invalid_request").await;
-    assert!(error["hint"].as_str().unwrap().contains("sandbox_package_list"));
     let wrong = json!({ "name": "box", "jobId": "pkg-nonsense" });
-    client.error("sandbox_package_status", wrong, "not_found").await;
+    let error = client.error("sandbox_package_status", wrong, "not_found").await;
+    assert!(
+        error["hint"].as_str().unwrap().contains(r#"sandbox_package_status {"name":"box"}"#),
+        "{error:#}"
+    );
+    let none = client.ask("sandbox_package_status", json!({ "name": "box" })).await;
+    assert_eq!(none["data"], json!({ "jobs": [] }));
+    assert!(none["warnings"][0].as_str().unwrap().contains("sandbox_package_list"), "{none:#}");
     client.data("sandbox_stop", json!({ "name": "box", "force": true })).await;
     let error = client
         .error("sandbox_package_install", json!({ "name": "box", "package": "x" }), "wrong_state")

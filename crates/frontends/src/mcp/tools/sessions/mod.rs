@@ -12,17 +12,20 @@ mod until;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{ExecView, SandboxRef, SignalScope};
-use sandbox::{Error, ErrorKind, ExecId, ExecState, TerminalSize};
+use engine::{ExecView, NetworkDenials, SandboxRef, SignalScope};
+use sandbox::{Error, ErrorKind, ExecId, ExecOutcome, ExecState, Next, TerminalSize, Thing};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 pub(crate) use self::table::Sessions;
 use self::{poll::PollArguments, until::Until};
-use super::exec::{
-    ExecFields, Launched, Prepared, Reader, SIGKILL, STOP_WARNING, byte_stream, bytes_of, launch,
-    line_as_program, stop_in_background,
+use super::{
+    exec::{
+        ExecFields, Launched, Prepared, Reader, SIGKILL, STOP_WARNING, byte_stream, bytes_of, launch,
+        line_as_program, stop_in_background,
+    },
+    lacks::{self, FailedCommand},
 };
 use crate::mcp::{Answer, Call, Failure, Nullable, Tool, ToolResult};
 
@@ -61,7 +64,6 @@ struct Target {
     which: SandboxRef,
 }
 
-const NO_SESSION_HINT: &str = "Call sandbox_exec_list to see the sessions of a sandbox.";
 const ENDED_HINT: &str =
     "Call sandbox_exec_poll to see how it ended, or sandbox_exec_start to start another.";
 
@@ -69,11 +71,12 @@ impl Target {
     async fn find(call: &Call, session: &str) -> Result<Self, Failure> {
         let exec: ExecId = session.parse().map_err(|_malformed| {
             let shown: String = session.chars().take(64).collect();
-            Failure::from(Error::not_found(format!("no exec {shown}"))).with_hint(NO_SESSION_HINT)
+            Failure::from(Error::not_found(format!("no exec {shown}")))
+                .or_next(ErrorKind::NotFound, Next::List(Thing::Exec))
         })?;
         let sandbox = call.engine().exec_sandbox(&call.who, &exec).await;
-        let sandbox =
-            sandbox.map_err(|error| Failure::from(error).or_hint(ErrorKind::NotFound, NO_SESSION_HINT))?;
+        let sandbox = sandbox
+            .map_err(|error| Failure::from(error).or_next(ErrorKind::NotFound, Next::List(Thing::Exec)))?;
         Ok(Self { exec, which: SandboxRef::from(sandbox) })
     }
 
@@ -151,7 +154,22 @@ pub(crate) async fn begin(call: &Call, mut prepared: Prepared, closes_stdin: boo
     }
     let program = prepared.spec.command.first();
     let line = program.and_then(|program| line_as_program(program, launched.exec.outcome.as_ref()));
-    Ok(started(prepared.sandbox, launched).warn_all(line))
+    let lack = lack_of_unstarted(call, &prepared, &launched).await;
+    Ok(started(prepared.sandbox, launched).warn_all(line.or(lack)))
+}
+
+/// What was lacking for a command that did not start.
+async fn lack_of_unstarted(call: &Call, prepared: &Prepared, launched: &Launched) -> Option<String> {
+    let outcome = launched.exec.outcome.as_ref()?;
+    let network = NetworkDenials::default();
+    let failed = FailedCommand {
+        sandbox: Some(&prepared.sandbox),
+        cwd: prepared.spec.cwd.as_deref(),
+        outcome: Some(outcome).filter(|outcome| matches!(outcome, ExecOutcome::NotStarted { .. })),
+        ..FailedCommand::new(&launched.exec.command, &network, &call.surface)
+    };
+    failed.outcome?;
+    lacks::warning(call, &launched.which, &failed).await
 }
 
 fn started(sandbox: String, launched: Launched) -> Answer<Started> {

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::text::{Edge, n_continuing};
 use crate::mcp::{Truncated, output::until_character_border};
 
+const STARTED: &str = "started";
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Encoding {
@@ -64,7 +66,7 @@ impl From<Entry> for Step {
         let shows = match body {
             EntryBody::Stdout(bytes) => Shows::Output(OutputStream::Stdout, bytes),
             EntryBody::Stderr(bytes) => Shows::Output(OutputStream::Stderr, bytes),
-            EntryBody::Started { pid } => Shows::Event(Event { kind: "started", pid, ..Event::default() }),
+            EntryBody::Started { pid } => Shows::Event(Event { kind: STARTED, pid, ..Event::default() }),
             EntryBody::Exited(exit) => Shows::Exit(exit.map(|exit| exit.outcome)),
             EntryBody::Trimmed { from } => {
                 number = from;
@@ -77,6 +79,15 @@ impl From<Entry> for Step {
 }
 
 impl Step {
+    /// Whether it tells of more than that the command began, which whoever waits knows.
+    pub(super) fn is_news(&self) -> bool {
+        match &self.shows {
+            Shows::Nothing => false,
+            Shows::Event(event) => event.kind != STARTED,
+            Shows::Output(..) | Shows::Exit(_) => true,
+        }
+    }
+
     pub(super) fn output(&self, wanted: OutputStream) -> Option<&Bytes> {
         match &self.shows {
             Shows::Output(stream, data) if *stream == wanted => Some(data),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::{Entry, EntryBody, ExecView, Follow, OutputStream};
 use futures_util::{FutureExt, StreamExt, stream::BoxStream};
 use jiff::Timestamp;
-use sandbox::{ExecId, ExecOutcome, Result};
+use sandbox::{ExecId, ExecOutcome, KillReason, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
@@ -18,7 +18,14 @@ use super::{
 };
 use crate::code::FileLink;
 use crate::links::ChangedFiles;
-use crate::mcp::{Answer, Call, Nullable, ToolResult, tools::telling::while_waiting};
+use crate::mcp::{
+    Answer, Call, Nullable, ToolResult,
+    tools::{
+        denials,
+        lacks::{self, FailedCommand},
+        telling::while_waiting,
+    },
+};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
@@ -31,6 +38,9 @@ const MAX_ENTRIES: usize = 16_384;
 const MAX_LOOK: u64 = 64;
 /// Entries before the end of an exec in which its files are told: theirs, and that of a cell's state.
 const MAX_FILE_ENTRIES: u64 = 4;
+/// Entries before the end of an exec, and bytes of each stream in them, in which it may say what it lacked.
+const MAX_LAST_ENTRIES: u64 = 64;
+const MAX_LAST_BYTES: usize = 8 * 1024;
 /// A piece that ends within a character waits this long for the rest, then it is shown with a replacement character.
 /// Under test it waits as long as it takes.
 const HALF_CHARACTER_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 1 });
@@ -212,7 +222,7 @@ impl<'a> Poll<'a> {
     fn is_reached(&self, n_ready: usize) -> bool {
         let ready = &self.steps[..n_ready];
         match &self.until {
-            None => ready.iter().any(|step| !matches!(step.shows, Shows::Nothing)),
+            None => ready.iter().any(Step::is_news),
             // The end is waited for in any case; a text may be in a piece that is held back.
             Some(Until::Text(_)) if n_ready < self.steps.len() => false,
             Some(until) => until.is_reached(ready) || Until::Exit.is_reached(ready),
@@ -333,10 +343,17 @@ impl<'a> Poll<'a> {
             _ => self.error.take(),
         };
         let end = self.steps[..n_shown].iter().find(|step| matches!(step.shows, Shows::Exit(_)));
-        let changed = match end.map(|step| step.number) {
-            Some(end) => files_before(call, self.target, end).await?,
-            None => ChangedFiles::default(),
+        let last = match end.map(|step| step.number) {
+            Some(end) => Last::before(call, self.target, end).await?,
+            None => Last::default(),
         };
+        let lacks = match (end, &outcome) {
+            (Some(_), Some(outcome)) if !outcome.is_success() => {
+                lacks(call, self.target, &self.view, outcome, &last).await
+            }
+            _ => Vec::new(),
+        };
+        let changed = last.files;
         let more_files = changed.warning();
         let files = changed.linked(&call.links(), &self.view.sandbox, self.view.sandbox.as_str());
         let truncated = page.truncated.map(|cut| cut.told(&self.target.exec));
@@ -358,7 +375,7 @@ impl<'a> Poll<'a> {
             )
         });
         let warnings = not_text.into_iter().chain(more_files.map(str::to_owned));
-        Ok(Answer::new(polled).truncate(truncated).warn_all(warnings))
+        Ok(Answer::new(polled).truncate(truncated).warn_all(warnings).warn_all(lacks))
     }
 
     /// Returns the output before the cursor, where it matters: the first piece begins with the rest of a character.
@@ -389,20 +406,65 @@ impl<'a> Poll<'a> {
     }
 }
 
-/// The files that an exec changed, told together with its end. They stand right before it in the ledger.
-async fn files_before(call: &Call, target: &Target, end: u64) -> Result<ChangedFiles> {
-    let mut changed = ChangedFiles::default();
-    let from = end.saturating_sub(MAX_FILE_ENTRIES).max(1);
-    let mut items =
-        call.engine().exec_entries(&call.who, &target.which, &target.exec, from, Follow::No).await?;
-    while let Some(item) = items.next().await {
-        match item {
-            Ok(entry) if entry.number >= end => break,
-            Ok(Entry { body: EntryBody::Rich(bytes), .. }) => changed.push(&bytes),
-            _ => {}
+/// The warnings about what a command that failed lacked.
+async fn lacks(
+    call: &Call,
+    target: &Target,
+    view: &ExecView,
+    outcome: &ExecOutcome,
+    last: &Last,
+) -> Vec<String> {
+    let which = &target.which;
+    let Ok(sandbox) = call.engine().sandbox(&call.who, which).await else { return Vec::new() };
+    let network = denials::during(call, view).await;
+    let texts = last.texts.each_ref().map(|text| String::from_utf8_lossy(text));
+    let failed = FailedCommand {
+        sandbox: Some(sandbox.name.as_str()),
+        outcome: Some(outcome),
+        exit_code: i32::from(outcome.exit_code()),
+        timed_out: matches!(outcome, ExecOutcome::Killed { reason: KillReason::TimeLimit }),
+        texts: [&texts[0], &texts[1]],
+        ..FailedCommand::new(&view.command, &network, &call.surface)
+    };
+    let lack = lacks::warning(call, which, &failed).await;
+    lack.into_iter().chain(denials::told(call, &network, failed.sandbox)).collect()
+}
+
+/// What stands in the ledger right before the end of an exec.
+#[derive(Debug, Default)]
+struct Last {
+    /// The files that it changed, which are told together with its end.
+    files: ChangedFiles,
+    /// The last of stdout and of stderr.
+    texts: [Vec<u8>; 2],
+}
+
+impl Last {
+    async fn before(call: &Call, target: &Target, end: u64) -> Result<Self> {
+        let mut last = Self::default();
+        let from = end.saturating_sub(MAX_LAST_ENTRIES).max(1);
+        let files_from = end.saturating_sub(MAX_FILE_ENTRIES);
+        let mut items =
+            call.engine().exec_entries(&call.who, &target.which, &target.exec, from, Follow::No).await?;
+        while let Some(item) = items.next().await {
+            let Ok(entry) = item else { continue };
+            match entry.body {
+                _ if entry.number >= end => break,
+                EntryBody::Rich(bytes) if entry.number >= files_from => last.files.push(&bytes),
+                EntryBody::Stdout(bytes) => last.push(0, &bytes),
+                EntryBody::Stderr(bytes) => last.push(1, &bytes),
+                _ => {}
+            }
         }
+        Ok(last)
     }
-    Ok(changed)
+
+    fn push(&mut self, stream: usize, bytes: &[u8]) {
+        let text = &mut self.texts[stream];
+        text.extend_from_slice(bytes);
+        let n_surplus = text.len().saturating_sub(MAX_LAST_BYTES);
+        text.drain(..n_surplus);
+    }
 }
 
 fn patience_left(at_ms: i64) -> Duration {

@@ -1,0 +1,191 @@
+//! Programs and modules whose package has another name, and names that are nobody's package.
+
+/// Where something comes from that a sandbox lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Apt(&'static str),
+    Pip(&'static str),
+    /// A program of a project, which `npx` runs.
+    Npm(&'static str),
+    /// The same by another name.
+    Instead(&'static str),
+}
+
+use Source::{Apt, Instead, Npm, Pip};
+
+/// Programs whose Debian package has their own name are not listed.
+const PROGRAMS: [(&str, Source); 74] = [
+    ("python", Instead("python3")),
+    ("pip", Instead("python3 -m pip")),
+    ("pip3", Instead("python3 -m pip")),
+    ("pytest", Pip("pytest")),
+    ("ruff", Pip("ruff")),
+    ("mypy", Pip("mypy")),
+    ("black", Pip("black")),
+    ("isort", Pip("isort")),
+    ("flake8", Pip("flake8")),
+    ("pylint", Pip("pylint")),
+    ("coverage", Pip("coverage")),
+    ("tox", Pip("tox")),
+    ("nox", Pip("nox")),
+    ("uv", Pip("uv")),
+    ("uvx", Pip("uv")),
+    ("poetry", Pip("poetry")),
+    ("pdm", Pip("pdm")),
+    ("hatch", Pip("hatch")),
+    ("pipenv", Pip("pipenv")),
+    ("virtualenv", Pip("virtualenv")),
+    ("pre-commit", Pip("pre-commit")),
+    ("ipython", Pip("ipython")),
+    ("jupyter", Pip("jupyter")),
+    ("uvicorn", Pip("uvicorn")),
+    ("gunicorn", Pip("gunicorn")),
+    ("flask", Pip("flask")),
+    ("django-admin", Pip("django")),
+    ("streamlit", Pip("streamlit")),
+    ("alembic", Pip("alembic")),
+    ("celery", Pip("celery")),
+    ("scrapy", Pip("scrapy")),
+    ("http", Pip("httpie")),
+    ("yt-dlp", Pip("yt-dlp")),
+    ("tsc", Npm("typescript")),
+    ("ts-node", Npm("ts-node")),
+    ("tsx", Npm("tsx")),
+    ("eslint", Npm("eslint")),
+    ("prettier", Npm("prettier")),
+    ("jest", Npm("jest")),
+    ("vitest", Npm("vitest")),
+    ("mocha", Npm("mocha")),
+    ("pnpm", Npm("pnpm")),
+    ("yarn", Npm("yarn")),
+    ("vite", Npm("vite")),
+    ("webpack", Npm("webpack")),
+    ("esbuild", Npm("esbuild")),
+    ("nodemon", Npm("nodemon")),
+    ("node", Apt("nodejs")),
+    ("npx", Apt("npm")),
+    ("rg", Apt("ripgrep")),
+    ("fd", Apt("fd-find")),
+    ("ag", Apt("silversearcher-ag")),
+    ("7z", Apt("p7zip-full")),
+    ("ping", Apt("iputils-ping")),
+    ("dig", Apt("dnsutils")),
+    ("nslookup", Apt("dnsutils")),
+    ("ip", Apt("iproute2")),
+    ("ss", Apt("iproute2")),
+    ("ifconfig", Apt("net-tools")),
+    ("netstat", Apt("net-tools")),
+    ("nc", Apt("netcat-openbsd")),
+    ("ssh", Apt("openssh-client")),
+    ("scp", Apt("openssh-client")),
+    ("ps", Apt("procps")),
+    ("top", Apt("procps")),
+    ("killall", Apt("psmisc")),
+    ("convert", Apt("imagemagick")),
+    ("ffprobe", Apt("ffmpeg")),
+    ("pdftotext", Apt("poppler-utils")),
+    ("psql", Apt("postgresql-client")),
+    ("redis-cli", Apt("redis-tools")),
+    ("go", Apt("golang-go")),
+    ("javac", Apt("default-jdk-headless")),
+    ("java", Apt("default-jre-headless")),
+];
+
+/// Python's modules whose package has another name.
+const MODULE_PACKAGES: [(&str, &str); 40] = [
+    ("Crypto", "pycryptodome"),
+    ("MySQLdb", "mysqlclient"),
+    ("OpenSSL", "pyopenssl"),
+    ("PIL", "pillow"),
+    ("attr", "attrs"),
+    ("bs4", "beautifulsoup4"),
+    ("cv2", "opencv-python-headless"),
+    ("dateutil", "python-dateutil"),
+    ("discord", "discord.py"),
+    ("dns", "dnspython"),
+    ("docx", "python-docx"),
+    ("dotenv", "python-dotenv"),
+    ("faiss", "faiss-cpu"),
+    ("fitz", "pymupdf"),
+    ("git", "gitpython"),
+    ("jose", "python-jose"),
+    ("jwt", "pyjwt"),
+    ("ldap", "python-ldap"),
+    ("magic", "python-magic"),
+    ("mpl_toolkits", "matplotlib"),
+    ("multipart", "python-multipart"),
+    ("nacl", "pynacl"),
+    ("pkg_resources", "setuptools"),
+    ("pptx", "python-pptx"),
+    ("psycopg2", "psycopg2-binary"),
+    ("pylab", "matplotlib"),
+    ("rest_framework", "djangorestframework"),
+    ("ruamel", "ruamel.yaml"),
+    ("serial", "pyserial"),
+    ("skimage", "scikit-image"),
+    ("sklearn", "scikit-learn"),
+    ("slugify", "python-slugify"),
+    ("socks", "pysocks"),
+    ("telegram", "python-telegram-bot"),
+    ("umap", "umap-learn"),
+    ("usb", "pyusb"),
+    ("websocket", "websocket-client"),
+    ("win32api", "pywin32"),
+    ("yaml", "pyyaml"),
+    ("zmq", "pyzmq"),
+];
+
+/// Names that projects give to their own modules. A package that has one of them is somebody else's.
+const OWN_NAMES: [&str; 36] = [
+    "api",
+    "app",
+    "apps",
+    "backend",
+    "client",
+    "common",
+    "conf",
+    "config",
+    "configs",
+    "conftest",
+    "constants",
+    "core",
+    "data",
+    "database",
+    "db",
+    "frontend",
+    "handlers",
+    "helper",
+    "helpers",
+    "internal",
+    "lib",
+    "libs",
+    "main",
+    "model",
+    "models",
+    "my",
+    "project",
+    "routes",
+    "server",
+    "service",
+    "services",
+    "settings",
+    "src",
+    "test",
+    "tests",
+    "util",
+];
+
+pub(super) fn program(name: &str) -> Option<Source> {
+    PROGRAMS.iter().find(|(known, _)| *known == name).map(|(_, source)| *source)
+}
+
+/// Returns the pip package that has a module.
+pub(super) fn pip_package(module: &str) -> &str {
+    MODULE_PACKAGES.iter().find(|(known, _)| *known == module).map_or(module, |(_, package)| *package)
+}
+
+/// Whether a module of this name is surely the caller's own, so that no package is proposed for it.
+pub(super) fn is_own_name(module: &str) -> bool {
+    let module = module.to_ascii_lowercase();
+    OWN_NAMES.contains(&module.as_str()) || module == "utils" || module.starts_with("my_")
+}
