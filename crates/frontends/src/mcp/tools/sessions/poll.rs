@@ -18,7 +18,10 @@ use super::{
 };
 use crate::code::FileLink;
 use crate::links::ChangedFiles;
-use crate::mcp::{Answer, Call, Nullable, ToolResult, tools::telling::while_waiting};
+use crate::mcp::{
+    Answer, Call, Nullable, ToolResult,
+    tools::{changed_files, telling::while_waiting},
+};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
@@ -338,8 +341,10 @@ impl<'a> Poll<'a> {
             None => ChangedFiles::default(),
         };
         let more_files = changed.warning();
-        let files = changed.linked(&call.links(), &self.view.sandbox, self.view.sandbox.as_str());
-        let truncated = page.truncated.map(|cut| cut.told(&self.target.exec));
+        let name = self.view.sandbox.as_str();
+        let mut files = changed.linked(&call.links(), &self.view.sandbox, name);
+        let files_cut = changed_files::shorten(&mut files, name);
+        let truncated = page.truncated.map(|cut| cut.told(&self.target.exec)).into_iter().chain(files_cut);
         let polled = Polled {
             events: page.events,
             next_cursor: page.cursor,
