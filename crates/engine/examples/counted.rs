@@ -66,6 +66,7 @@ fn record() -> SandboxRecord {
         replaces: None,
         ports: Vec::new(),
         network_requests: Vec::new(),
+        request_hash: None,
     }
 }
 

@@ -26,7 +26,9 @@ use crate::{
     metrics::ExecKind,
     names, network,
     patches::Pending,
-    ports, secrets,
+    ports,
+    request_hash::{self, request_hash},
+    secrets,
     shared::{Gone, Shared},
 };
 
@@ -201,6 +203,7 @@ impl Engine {
         first: Option<FirstExec>,
     ) -> Result<(Arc<Shared>, SandboxView, Option<Began>)> {
         self.check_caller(who, &request.spec)?;
+        let hash = hash_of(&mut request);
         let pending = Pending::take_from(who, &mut request)?;
         let is_unlimited = request.spec.lifetime.ttl.is_none() && request.spec.lifetime.idle.is_none();
         let idle = self.core().config.agent_idle.filter(|_| request.by_agent && is_unlimited);
@@ -214,8 +217,13 @@ impl Engine {
         for _ in 0..MAX_TRIES {
             // A base found earlier is used once.
             let base = base.take();
-            let wanted =
-                Wanted { spec: &spec, pending: &pending, replaces: replaces.as_ref(), first: first.as_ref() };
+            let wanted = Wanted {
+                spec: &spec,
+                hash: hash.as_deref(),
+                pending: &pending,
+                replaces: replaces.as_ref(),
+                first: first.as_ref(),
+            };
             match attempt(self.core(), who, wanted, &progress, base).await? {
                 Attempt::Made(shared, began) => {
                     let mut view = shared.view();
@@ -295,6 +303,8 @@ fn gave_up(spec: &SandboxSpec) -> Error {
 /// The sandbox that one attempt is to make.
 struct Wanted<'a> {
     spec: &'a SandboxSpec,
+    /// The hash of its request.
+    hash: Option<&'a str>,
     pending: &'a Pending,
     replaces: Option<&'a SandboxId>,
     first: Option<&'a FirstExec>,
@@ -307,11 +317,11 @@ async fn attempt(
     progress: &Progress,
     base: Option<base::HeldBase>,
 ) -> Result<Attempt> {
-    let Wanted { spec, pending, replaces, first } = wanted;
+    let Wanted { spec, hash, pending, replaces, first } = wanted;
     if let Some(request) = &spec.request_id
         && let Some(shared) = core.requested(who, &spec.namespace, request)
     {
-        return earlier(core, &shared).await;
+        return earlier(core, &shared, hash).await;
     }
     // Holds the image until the sandbox is known to use it.
     let mut base = match base {
@@ -324,6 +334,7 @@ async fn attempt(
     base.base.secrets = secrets::resolve(core, spec, &pending.secrets).await?;
     let mut record = new_record(core, who, spec, &base.base)?;
     record.replaces = replaces.cloned();
+    record.request_hash = hash.map(str::to_owned);
     if let Some(id) = core.backends.of(&record.plan).ok().and_then(|backend| backend.prepared(&record.plan)) {
         record.plan.id = id.clone();
         record.id = id;
@@ -336,7 +347,7 @@ async fn attempt(
     let conceived = Driver::create(core, who, record, pending.clone(), bound, first.cloned())?;
     let Birth { shared, recorded, made, began } = match conceived {
         Conceived::New(birth) => birth,
-        Conceived::Known(shared) => return earlier(core, &shared).await,
+        Conceived::Known(shared) => return earlier(core, &shared, hash).await,
     };
     drop(base);
     match recorded.await.map_err(|_dropped| error::closing())? {
@@ -350,7 +361,7 @@ async fn attempt(
         }
         Err(StoreError::NameTaken { .. }) if spec.name.is_none() => Ok(Attempt::Again),
         Err(StoreError::RequestKnown { id }) => match core.reserved(&id) {
-            Some(shared) => earlier(core, &shared).await,
+            Some(shared) => earlier(core, &shared, hash).await,
             None => {
                 // An unfinished create of an earlier daemon that is being cleaned up.
                 core.settled().await;
@@ -367,8 +378,16 @@ fn is_unseen(core: &Core, spec: &SandboxSpec) -> bool {
     spec.name.as_ref().is_some_and(|name| !core.is_name_known(&spec.namespace, name))
 }
 
-/// The sandbox that the same request made before, or is making now.
-pub(crate) async fn earlier(core: &Core, shared: &Arc<Shared>) -> Result<Attempt> {
+/// None without a request id: nobody will compare it.
+fn hash_of(request: &mut CreateRequest) -> Option<String> {
+    request.spec.request_id.as_ref()?;
+    request.request_hash.take().or_else(|| request_hash(&request.spec))
+}
+
+/// The sandbox that the same request made before, or is making now. Another request with its id is refused.
+pub(crate) async fn earlier(core: &Core, shared: &Arc<Shared>, hash: Option<&str>) -> Result<Attempt> {
+    let known = shared.status.borrow().record.request_hash.clone();
+    request_hash::check(shared.request_id.as_ref(), known.as_deref(), hash)?;
     let mut status = shared.status.subscribe();
     let settled =
         status.wait_for(|status| status.gone.is_some() || status.record.state != SandboxState::Creating);
@@ -416,6 +435,7 @@ fn new_record(core: &Core, who: &Principal, spec: &SandboxSpec, base: &Base) -> 
         replaces: None,
         ports: Vec::new(),
         network_requests: Vec::new(),
+        request_hash: None,
     })
 }
 

@@ -24,6 +24,8 @@ pub struct SandboxIdentity {
     pub which: Option<SandboxRef>,
     /// The sandbox that this request made.
     pub request_id: Option<RequestId>,
+    /// What that request asked for; none matches whatever it made.
+    pub request_hash: Option<String>,
 }
 
 /// A sandbox that exists.
@@ -54,7 +56,7 @@ impl Engine {
         let mut _turn = None;
         if let Some(request) = &identity.request_id {
             _turn = Some(self.core().requests.take((identity.namespace.clone(), request.clone())).await);
-            if let Some(view) = self.requested(who, &identity.namespace, request).await? {
+            if let Some(view) = self.requested(who, identity, request).await? {
                 return Ok(Ensured::found(view));
             }
         }
@@ -73,12 +75,13 @@ impl Engine {
     async fn requested(
         &self,
         who: &Principal,
-        namespace: &Namespace,
+        identity: &SandboxIdentity,
         request: &RequestId,
     ) -> Result<Option<SandboxView>> {
+        let namespace = &identity.namespace;
         let known = self.core().requested(who, namespace, request).filter(|_| who.sees(namespace));
         let Some(shared) = known else { return Ok(None) };
-        match earlier(self.core(), &shared).await? {
+        match earlier(self.core(), &shared, identity.request_hash.as_deref()).await? {
             Attempt::Made(shared, _) => Ok(Some(shared.view())),
             Attempt::Again => Ok(None),
         }

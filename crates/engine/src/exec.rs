@@ -24,6 +24,7 @@ use crate::{
     live::LiveExec,
     metrics::ExecKind,
     outcome::SIGKILL,
+    request_hash,
     shared::{ActivityGuard, Life, Shared},
 };
 
@@ -51,9 +52,10 @@ impl Engine {
     async fn try_exec(&self, who: &Principal, which: &SandboxRef, spec: ExecSpec) -> Result<ExecView> {
         spec.check().map_err(Error::from)?;
         let shared = self.core().find_to_change(who, which).await?;
-        let (spec, asked_by) = (Box::new(spec), who.name.clone());
-        let span = Span::current();
-        let record = ask(&shared, |reply| Command::Exec { spec, asked_by, span, reply }).await?;
+        let (asked_by, request_hash) = (who.name.clone(), request_hash::of_exec(&spec));
+        let (spec, span) = (Box::new(spec), Span::current());
+        let asked = ask(&shared, |reply| Command::Exec { spec, asked_by, request_hash, span, reply });
+        let record = asked.await?;
         Ok(view_of(&shared, record))
     }
 

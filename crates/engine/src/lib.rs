@@ -46,6 +46,7 @@ mod pump;
 mod recover;
 mod reference;
 mod replace;
+mod request_hash;
 mod rich;
 mod run;
 mod search;
@@ -117,6 +118,7 @@ pub use crate::{
     patches::{CreateRequest, PatchSource},
     recover::{CorruptRecords, Recovery, Unknown, put_aside, recover},
     reference::SandboxRef,
+    request_hash::request_hash,
     rich::{MAX_RICH_BYTES, RichReader},
     run::{RECORD_PATIENCE, Run, RunEnd, RunOptions},
     search::{OutputCursor, OutputLine, OutputMatches, OutputSearch},

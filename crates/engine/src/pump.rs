@@ -27,7 +27,7 @@ use crate::{
     error, files,
     live::LiveExec,
     outcome::{SIGKILL, from_report, not_started},
-    packages,
+    packages, request_hash,
     shared::{ActivityGuard, Life, Shared},
 };
 
@@ -249,7 +249,12 @@ impl ExecTask {
     async fn not_recorded(&mut self, error: StoreError) -> Stop {
         let stop = match error {
             StoreError::RequestKnownExec { id } => {
-                let earlier = self.earlier(id).await;
+                let earlier = self.earlier(id).await.and_then(|record| {
+                    let own = self.clerk.exec.record();
+                    let (known, asked) = (record.request_hash.as_deref(), own.request_hash.as_deref());
+                    request_hash::check(own.spec.request_id.as_ref(), known, asked)?;
+                    Ok(record)
+                });
                 match &earlier {
                     // A caller that sent the same request a third time waits for us.
                     Ok(record) => drop(self.clerk.exec.change(|own| *own = record.clone())),

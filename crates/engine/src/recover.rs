@@ -318,6 +318,7 @@ fn read_exec(ledger: &Ledger, sandbox: &SandboxRecord, id: ExecId) -> Result<Exe
         last_entry: None,
         n_lost: 0,
         asked_by: None,
+        request_hash: None,
     };
     loop {
         match reader.next() {

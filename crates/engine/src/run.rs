@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     ByteStream, Engine, Entry, EntryBody, ExecView, Follow, Principal, SandboxRef, outcome::SIGKILL,
+    request_hash,
 };
 
 const SIGINT: i32 = 2;
@@ -122,7 +123,7 @@ impl Engine {
         let which = &followed.which;
         let entries = self.exec_entries(who, which, &exec.id, 1, Follow::Yes).await?;
         let stdin = match stdin {
-            Some(_) if exec.request_id.is_some() && self.has_stdin(who, which, &exec.id).await? => None,
+            Some(bytes) if self.is_fed(who, exec, &bytes).await? => None,
             stdin => stdin,
         };
         Ok(Run {
@@ -139,16 +140,32 @@ impl Engine {
         })
     }
 
-    /// Whether anything was written to the exec's stdin: a repeated request must not write it again.
+    /// Whether the exec has got its input from an earlier call of the same request, which must not write it again. Other
+    /// input makes this another request, which is refused.
     #[crate::boxed]
-    pub async fn has_stdin(&self, who: &Principal, which: &SandboxRef, exec: &ExecId) -> Result<bool> {
-        let mut entries = self.exec_entries(who, which, exec, 1, Follow::No).await?;
+    pub async fn is_fed(&self, who: &Principal, exec: &ExecView, input: &[u8]) -> Result<bool> {
+        let Some(request) = &exec.request_id else { return Ok(false) };
+        let which = SandboxRef::from(&exec.sandbox);
+        let mut entries = self.exec_entries(who, &which, &exec.id, 1, Follow::No).await?;
+        let (mut rest, mut is_fed) = (input, false);
         while let Some(entry) = entries.next().await {
-            if matches!(entry, Ok(Entry { body: EntryBody::Stdin(_), .. })) {
-                return Ok(true);
+            match entry {
+                Ok(Entry { body: EntryBody::Stdin(part), .. }) => {
+                    let n_same = part.len().min(rest.len());
+                    if part[..n_same] != rest[..n_same] {
+                        return Err(request_hash::taken(request));
+                    }
+                    (rest, is_fed) = (&rest[n_same..], true);
+                }
+                Ok(_) => {}
+                // Part of the log is gone, so there is nothing to compare with.
+                Err(_) => rest = &[],
+            }
+            if is_fed && rest.is_empty() {
+                break;
             }
         }
-        Ok(false)
+        Ok(is_fed)
     }
 }
 

@@ -270,7 +270,7 @@ impl Pages {
         if let FailureKind::Status(404 | 410) = failure.kind {
             self.missing.insert(key, &refusal);
         } else {
-            self.counters.failed(&failure.detail);
+            self.counters.note(failure);
         }
         refusal
     }

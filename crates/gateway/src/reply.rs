@@ -8,6 +8,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody}
 use hyper::{
     Response, StatusCode,
     body::Frame,
+    ext::ReasonPhrase,
     header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue},
 };
 
@@ -21,6 +22,10 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
     let mut response = Response::new(whole(format!("{}\n", refusal.sentence)));
     *response.status_mut() = refusal.status;
+    // pip and apt show nothing of a refusal but its status line.
+    if let Ok(reason) = ReasonPhrase::try_from(refusal.sentence.as_bytes()) {
+        response.extensions_mut().insert(reason);
+    }
     set(&mut response, CONTENT_TYPE, "text/plain; charset=utf-8");
     response
 }
@@ -132,6 +137,14 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+
+    #[test]
+    fn a_refusal_is_told_in_the_status_line_too() {
+        let sentence = "The package index does not have x.".to_owned();
+        let told = refusal(&Refusal { status: StatusCode::NOT_FOUND, sentence });
+        let reason = told.extensions().get::<ReasonPhrase>().unwrap();
+        assert_eq!(reason.as_bytes(), b"The package index does not have x.");
+    }
 
     #[tokio::test]
     async fn texts_are_put_in_at_every_place_across_pieces() {

@@ -2,6 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::error::{Failure, FailureKind};
+
 /// Longest text of a failure that is remembered, in characters.
 const MAX_ERROR_CHARS: usize = 400;
 
@@ -36,6 +38,19 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn count(&self, change: impl FnOnce(&mut Stats)) {
         change(&mut self.lock());
+    }
+
+    /// Counts a failure. The operator is warned of an address that is not reached, since only the configuration can change
+    /// that; the same again is not worth another line.
+    pub(crate) fn note(&self, failure: &Failure) {
+        let is_known = self.lock().last_error.as_ref().is_some_and(|last| failure.detail.starts_with(last));
+        if matches!(failure.kind, FailureKind::Forbidden) && !is_known {
+            tracing::warn!(
+                error = %failure.detail,
+                "a package index names an address that this host does not reach; packages.also_reach allows hosts"
+            );
+        }
+        self.failed(&failure.detail);
     }
 
     pub(crate) fn failed(&self, text: impl AsRef<str>) {

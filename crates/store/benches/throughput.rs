@@ -47,6 +47,7 @@ fn sandbox(n: u64) -> SandboxRecord {
         replaces: None,
         ports: Vec::new(),
         network_requests: Vec::new(),
+        request_hash: None,
     }
 }
 
@@ -64,6 +65,7 @@ fn exec(n: u64, of: &SandboxRecord) -> ExecRecord {
         last_entry: None,
         n_lost: 0,
         asked_by: None,
+        request_hash: None,
     }
 }
 

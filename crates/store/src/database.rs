@@ -39,6 +39,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0013_network_requests.sql"),
     include_str!("../migrations/0014_ssh_keys.sql"),
     include_str!("../migrations/0015_dashboard.sql"),
+    include_str!("../migrations/0016_request_hashes.sql"),
     include_str!("../migrations/0017_request_owners.sql"),
 ];
 /// The first version of the tables with a mark of the home.

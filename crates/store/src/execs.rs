@@ -10,11 +10,11 @@ use crate::{
 };
 
 const INSERT: &str = "INSERT INTO execs VALUES (:id, :sandbox, :request_id, :state, :spec, :outcome, :pid, \
-     :created_at, :started_at, :ended_at, :last_entry, :n_lost, :asked_by)";
+     :created_at, :started_at, :ended_at, :last_entry, :n_lost, :asked_by, :request_hash)";
 
 const UPDATE: &str = "UPDATE execs SET sandbox = :sandbox, request_id = :request_id, state = :state, spec = :spec, \
      outcome = :outcome, pid = :pid, created_at = :created_at, started_at = :started_at, ended_at = :ended_at, \
-     last_entry = :last_entry, n_lost = :n_lost, asked_by = :asked_by WHERE id = :id";
+     last_entry = :last_entry, n_lost = :n_lost, asked_by = :asked_by, request_hash = :request_hash WHERE id = :id";
 
 pub(crate) fn insert(database: &Database, record: &ExecRecord) -> Result<(), StoreError> {
     match write(database, INSERT, record) {
@@ -46,6 +46,7 @@ fn write(database: &Database, sql: &str, record: &ExecRecord) -> Result<usize, r
         ":last_entry": record.last_entry.map(|number| i64::try_from(number).unwrap_or(i64::MAX)),
         ":n_lost": i64::try_from(record.n_lost).unwrap_or(i64::MAX),
         ":asked_by": record.asked_by,
+        ":request_hash": record.request_hash,
     })
 }
 
@@ -184,5 +185,6 @@ fn read_columns(columns: &Columns<'_>) -> Result<ExecRecord, Reason> {
         last_entry: columns.number("last_entry")?,
         n_lost: columns.number("n_lost")?.unwrap_or(0),
         asked_by: columns.maybe_parsed("asked_by")?,
+        request_hash: columns.owned("request_hash")?,
     })
 }

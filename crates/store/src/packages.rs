@@ -13,11 +13,11 @@ use crate::{
 pub const MAX_PACKAGE_JOBS: u32 = 256;
 
 const INSERT: &str = "INSERT INTO package_jobs VALUES (:id, :sandbox, :request_id, :manager, :packages, :state, :exec, \
-     :port, :message, :installed, :created_at, :started_at, :ended_at)";
+     :port, :message, :installed, :created_at, :started_at, :ended_at, :request_hash)";
 
 const UPDATE: &str = "UPDATE package_jobs SET sandbox = :sandbox, request_id = :request_id, manager = :manager, \
      packages = :packages, state = :state, exec = :exec, port = :port, message = :message, installed = :installed, \
-     created_at = :created_at, started_at = :started_at, ended_at = :ended_at WHERE id = :id";
+     created_at = :created_at, started_at = :started_at, ended_at = :ended_at, request_hash = :request_hash WHERE id = :id";
 
 const TRIM: &str = "DELETE FROM package_jobs WHERE sandbox = ?1 AND state != 'installing' AND rowid NOT IN \
      (SELECT rowid FROM package_jobs WHERE sandbox = ?1 ORDER BY rowid DESC LIMIT ?2)";
@@ -56,6 +56,7 @@ fn write(database: &Database, sql: &str, record: &PackageJobRecord) -> Result<us
         ":created_at": time(record.created_at),
         ":started_at": record.started_at.map(time),
         ":ended_at": record.ended_at.map(time),
+        ":request_hash": record.request_hash,
     })
 }
 
@@ -149,5 +150,6 @@ fn read_columns(columns: &Columns<'_>) -> Result<PackageJobRecord, Reason> {
         created_at: columns.time("created_at")?,
         started_at: columns.maybe_time("started_at")?,
         ended_at: columns.maybe_time("ended_at")?,
+        request_hash: columns.owned("request_hash")?,
     })
 }

@@ -40,6 +40,9 @@ pub struct SandboxRecord {
     /// Requests beyond its network policy, oldest first. The grants that hold are in the plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_requests: Vec<NetworkRequest>,
+    /// The SHA-256 of what was asked, in hexadecimal; none without a request id, and for records of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_hash: Option<String>,
 }
 
 /// All that is known of one exec but its output, which is in the ledger.
@@ -60,6 +63,8 @@ pub struct ExecRecord {
     pub n_lost: u64,
     /// Whoever asked for it, in words. Unknown for a sandbox's own init, and for execs of earlier releases.
     pub asked_by: Option<String>,
+    /// The SHA-256 of what was asked, in hexadecimal; none without a request id, and for records of earlier releases.
+    pub request_hash: Option<String>,
 }
 
 /// A share: an address that shows a sandbox, or what a key does, to whoever has it.
@@ -98,6 +103,8 @@ pub struct PackageJobRecord {
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+    /// The SHA-256 of what was asked, in hexadecimal; none without a request id, and for records of earlier releases.
+    pub request_hash: Option<String>,
 }
 
 /// All that is known of one snapshot but its files.

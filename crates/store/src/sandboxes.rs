@@ -13,13 +13,13 @@ use crate::{
 
 const INSERT: &str = "INSERT INTO sandboxes VALUES (:id, :namespace, :name, :request_id, :state, :reason, :spec, \
      :plan, :isolation, :lifetime, :created_at, :started_at, :stopped_at, :expires_at, :last_active_at, \
-     :owner, :replaces, :ports, :network_requests)";
+     :owner, :replaces, :ports, :network_requests, :request_hash)";
 
 const UPDATE: &str = "UPDATE sandboxes SET namespace = :namespace, name = :name, request_id = :request_id, \
      state = :state, reason = :reason, spec = :spec, plan = :plan, isolation = :isolation, lifetime = :lifetime, \
      created_at = :created_at, started_at = :started_at, stopped_at = :stopped_at, expires_at = :expires_at, \
      last_active_at = :last_active_at, owner = :owner, replaces = :replaces, ports = :ports, \
-     network_requests = :network_requests WHERE id = :id";
+     network_requests = :network_requests, request_hash = :request_hash WHERE id = :id";
 
 /// Other sandboxes with the same name, and those of the same request: its id is its owner's own.
 const OF_NAME: &str = "SELECT id FROM sandboxes WHERE namespace = ?1 AND id <> ?2 AND name = ?3";
@@ -76,6 +76,7 @@ fn write(database: &Database, sql: &str, record: &SandboxRecord) -> Result<usize
         ":ports": (!record.ports.is_empty()).then(|| json(&record.ports)).transpose()?,
         ":network_requests":
             (!record.network_requests.is_empty()).then(|| json(&record.network_requests)).transpose()?,
+        ":request_hash": record.request_hash,
     })
 }
 
@@ -198,5 +199,6 @@ fn read_columns(columns: &Columns<'_>) -> Result<SandboxRecord, Reason> {
         replaces: columns.maybe_parsed("replaces")?,
         ports: columns.maybe_json("ports")?.unwrap_or_default(),
         network_requests: columns.maybe_json("network_requests")?.unwrap_or_default(),
+        request_hash: columns.owned("request_hash")?,
     })
 }

@@ -74,6 +74,8 @@ async fn a_database_from_before_there_were_marks_is_its_homes_if_the_home_is_as_
     let age = "DROP TABLE home; ALTER TABLE execs DROP COLUMN last_entry; ALTER TABLE execs DROP COLUMN n_lost; \
          ALTER TABLE execs DROP COLUMN asked_by; DROP TABLE shares; \
          ALTER TABLE sandboxes DROP COLUMN ports; ALTER TABLE sandboxes DROP COLUMN network_requests; \
+         ALTER TABLE sandboxes DROP COLUMN request_hash; ALTER TABLE execs DROP COLUMN request_hash; \
+         ALTER TABLE package_jobs DROP COLUMN request_hash; \
          DROP TABLE ssh_keys; DROP TABLE secrets; DROP TABLE sandbox_secrets; ALTER TABLE keys DROP COLUMN network; PRAGMA user_version = 7;";
     let home = bound().await;
     meddle(home.path(), age);

@@ -44,6 +44,7 @@ fn sandbox(seed: u8) -> SandboxRecord {
         replaces: None,
         ports: Vec::new(),
         network_requests: Vec::new(),
+        request_hash: None,
     }
 }
 
@@ -62,6 +63,7 @@ fn job(number: u64, of: &SandboxRecord) -> PackageJobRecord {
         created_at: at(2),
         started_at: None,
         ended_at: None,
+        request_hash: None,
     }
 }
 

@@ -51,6 +51,7 @@ fn sandbox(seed: u8, called: &str) -> SandboxRecord {
         replaces: None,
         ports: Vec::new(),
         network_requests: Vec::new(),
+        request_hash: Some("5a".repeat(32)),
     }
 }
 
@@ -68,6 +69,7 @@ fn exec(seed: u8, of: &SandboxRecord) -> ExecRecord {
         last_entry: None,
         n_lost: 0,
         asked_by: Some("key ana".to_owned()),
+        request_hash: Some("e5".repeat(32)),
     }
 }
 

@@ -59,6 +59,7 @@ fn sandbox() -> SandboxRecord {
         replaces: None,
         ports: Vec::new(),
         network_requests: Vec::new(),
+        request_hash: None,
     }
 }
 

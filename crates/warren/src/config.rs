@@ -61,6 +61,7 @@ const KEYS: &[&str] = &[
     "apt.sources",
     "packages.enabled",
     "packages.max_cache",
+    "packages.also_reach",
     "images.max_disk",
     "images.mirrors",
     "images.insecure",
@@ -118,6 +119,8 @@ pub(crate) struct Config {
     pub(crate) apt_sources: Option<Vec<String>>,
     pub(crate) packages_disabled: bool,
     pub(crate) max_cache: Option<ByteSize>,
+    /// Hosts that package indexes may name although their addresses are private.
+    pub(crate) also_reach: Vec<String>,
     pub(crate) images: ImagesConfig,
     pub(crate) snapshots: SnapshotsConfig,
     pub(crate) volumes: VolumesConfig,
@@ -264,6 +267,13 @@ impl Config {
                 Some(size) => self.max_cache = Some(size),
                 None => return wrong("a size such as \"10g\""),
             },
+            "packages.also_reach" => {
+                let hosts = value.as_array().map(|hosts| hosts.iter().map(Value::as_str));
+                let Some(Some(hosts)) = hosts.map(Iterator::collect::<Option<Vec<_>>>) else {
+                    return wrong("a list of hosts such as [\"files.example\"]");
+                };
+                self.also_reach = hosts.into_iter().map(str::to_owned).collect();
+            }
             _ if key.starts_with("images.") && KEYS.contains(&key) => {
                 if let Err(wanted) = self.images.set(key, value) {
                     return wrong(wanted);
@@ -415,7 +425,7 @@ mod tests {
             "[serve]\nalso_listen = ['127.0.0.1:8181=mcp-sandbox']\n\
              [pip]\nindex_url = 'https://me:word@index.example/simple'\n[npm]\nregistry = 'http://r.example'\n\
              [apt]\nproxy = 'http://p.example:3142'\nsources = ['deb http://a.example/debian stable main']\n\
-             [packages]\nenabled = false\nmax_cache = '2g'\n\
+             [packages]\nenabled = false\nmax_cache = '2g'\nalso_reach = ['files.example:8443']\n\
              [images]\nmax_disk = '9g'\n[snapshots]\nmax_count = 3\n[volumes]\nmax_count = 4\n\
              [backends]\noci = true\n",
         )
@@ -426,6 +436,7 @@ mod tests {
         assert!(config.apt_proxy.is_some() && config.packages_disabled);
         assert_eq!(config.apt_sources.as_ref().unwrap().len(), 1);
         assert_eq!(config.max_cache, Some(ByteSize(2 << 30)));
+        assert_eq!(config.also_reach, ["files.example:8443"]);
         let nothing = Config::default();
         assert_ne!(config.images, nothing.images);
         assert_ne!(config.snapshots, nothing.snapshots);
@@ -464,6 +475,7 @@ mod tests {
             "[apt]\nsources = 'deb https://me:secret@x/ y z'",
             "[packages]\nenabled = 'secret'",
             "[packages]\nmax_cache = -1",
+            "[packages]\nalso_reach = 'secret.example'",
             "[serve]\nalso_listen = '127.0.0.1:8181=mcp-sandbox'",
             "[serve]\nalso_listen = ['127.0.0.1:8181']",
         ] {

@@ -40,10 +40,11 @@ impl Indexes {
             }
         }
         let mut gateway = GatewayConfig::for_host(home.join(CACHE_DIRECTORY), &host);
-        let Config { pip_index, npm_registry, apt_proxy, max_cache, .. } = config.clone();
+        let Config { pip_index, npm_registry, apt_proxy, max_cache, also_reach, .. } = config.clone();
         gateway.pip_index = pip_index.unwrap_or(gateway.pip_index);
         gateway.npm_registry = npm_registry.unwrap_or(gateway.npm_registry);
         gateway.apt_proxy = apt_proxy.or(gateway.apt_proxy);
+        gateway.also_reach = also_reach;
         gateway.max_cache_bytes = max_cache.map_or(gateway.max_cache_bytes, |size| size.bytes());
         Ok(Self { gateway, apt: host.apt_sources, notes: host.notes })
     }

@@ -13,6 +13,7 @@ use crate::{
     live::{LiveExec, MAX_OPEN_EXECS},
     names,
     pump::ExecTask,
+    request_hash,
     shared::{Activity, Life},
 };
 
@@ -27,6 +28,14 @@ pub(super) struct First {
     reply: Reply<ExecRecord>,
 }
 
+/// Whose request an exec is.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// In words.
+    pub(super) by: String,
+    pub(super) request_hash: Option<String>,
+}
+
 impl Driver {
     pub(super) fn expect_first(
         &mut self,
@@ -35,8 +44,9 @@ impl Driver {
         reply: Reply<ExecRecord>,
     ) -> Result<()> {
         let FirstExec { mut spec, in_default_shell } = first;
+        let asked = Asked { by: asked_by, request_hash: request_hash::of_exec(&spec) };
         let code = spec.cell.as_mut().map(CellSpec::take_code);
-        let exec = self.new_exec(spec, Some(asked_by))?;
+        let exec = self.new_exec(spec, Some(asked))?;
         let span = tracing::info_span!(target: "trace", "exec", exec.id = exec.id.as_str());
         self.first = Some(First { exec, code, in_default_shell, span, reply });
         Ok(())
@@ -61,22 +71,20 @@ impl Driver {
         }
     }
 
-    pub(super) fn exec(
-        &mut self,
-        mut spec: ExecSpec,
-        asked_by: String,
-        span: Span,
-        reply: Reply<ExecRecord>,
-    ) {
-        if let Some(earlier) =
-            spec.request_id.as_ref().and_then(|request| self.shared.execs.requested(request))
+    pub(super) fn exec(&mut self, mut spec: ExecSpec, asked: Asked, span: Span, reply: Reply<ExecRecord>) {
+        if let Some(request) = &spec.request_id
+            && let Some(earlier) = self.shared.execs.requested(request)
         {
-            tokio::spawn(async move { drop(reply.send(earlier.started().await)) });
+            let known = earlier.progress.borrow().record.request_hash.clone();
+            match request_hash::check(Some(request), known.as_deref(), asked.request_hash.as_deref()) {
+                Ok(()) => drop(tokio::spawn(async move { drop(reply.send(earlier.started().await)) })),
+                Err(error) => refuse(reply, error),
+            }
             return;
         }
         // Kept in memory until it has begun; records have only its beginning.
         let code = spec.cell.as_mut().map(CellSpec::take_code);
-        match self.admit(spec, asked_by) {
+        match self.admit(spec, asked) {
             Ok((life, exec)) => {
                 let guard = Activity::begin(&self.shared.activity, Arc::clone(&self.core.clock));
                 let task = ExecTask::new(&self.core, &self.shared, &life, &exec);
@@ -86,7 +94,7 @@ impl Driver {
         }
     }
 
-    fn admit(&mut self, spec: ExecSpec, asked_by: String) -> Result<(Arc<Life>, Arc<LiveExec>)> {
+    fn admit(&mut self, spec: ExecSpec, asked: Asked) -> Result<(Arc<Life>, Arc<LiveExec>)> {
         self.allow(Action::Exec)?;
         let label = self.shared.label();
         let Some(life) = self.life.clone() else {
@@ -103,11 +111,12 @@ impl Driver {
             let most = MAX_OPEN_EXECS as u64;
             return Err(Error::over_limit(Limit::Execs, most, most + 1, message));
         }
-        Ok((life, self.new_exec(spec, Some(asked_by))?))
+        Ok((life, self.new_exec(spec, Some(asked))?))
     }
 
     /// Registered here, so that a stop waits for it.
-    pub(super) fn new_exec(&mut self, spec: ExecSpec, asked_by: Option<String>) -> Result<Arc<LiveExec>> {
+    pub(super) fn new_exec(&mut self, spec: ExecSpec, asked: Option<Asked>) -> Result<Arc<LiveExec>> {
+        let (asked_by, request_hash) = asked.map(|asked| (asked.by, asked.request_hash)).unzip();
         let exec = Arc::new(LiveExec::new(ExecRecord {
             id: names::random_exec_id()?,
             sandbox: self.record.id.clone(),
@@ -121,6 +130,7 @@ impl Driver {
             last_entry: None,
             n_lost: 0,
             asked_by,
+            request_hash: request_hash.flatten(),
         }));
         self.shared.execs.insert(Arc::clone(&exec));
         Ok(exec)

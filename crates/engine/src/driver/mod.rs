@@ -35,8 +35,11 @@ use tokio::{
 };
 use tracing::{Instrument as _, Span};
 
-use self::work::{Files, Then, Work, WorkKind};
 pub(crate) use self::{capture::Captured, requests::RequestStep};
+use self::{
+    exec::Asked,
+    work::{Files, Then, Work, WorkKind},
+};
 use crate::{
     FirstExec, Force, NetworkChange, Principal,
     client::GuestClient,
@@ -107,6 +110,7 @@ pub(crate) enum Command {
         span: Span,
         /// Whoever asks, in words.
         asked_by: String,
+        request_hash: Option<String>,
         reply: Reply<ExecRecord>,
     },
     /// Copy its files into a new snapshot, while nothing in it moves.
@@ -492,7 +496,9 @@ impl Driver {
             Command::Relabel { changes, reply } => {
                 reply.send(self.relabel(changes).await).unwrap_or(());
             }
-            Command::Exec { spec, asked_by, span, reply } => self.exec(*spec, asked_by, span, reply),
+            Command::Exec { spec, asked_by, request_hash, span, reply } => {
+                self.exec(*spec, Asked { by: asked_by, request_hash }, span, reply);
+            }
             Command::Capture { into, reply } => self.capture(into, reply),
             Command::Rename { name, for_good, reply } => {
                 reply.send(self.rename(name, for_good).await).unwrap_or(());

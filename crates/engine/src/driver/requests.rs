@@ -9,7 +9,7 @@ use sandbox::{
 };
 
 use super::Driver;
-use crate::{clock, network};
+use crate::{clock, network, request_hash};
 
 /// One step of a request.
 #[derive(Debug)]
@@ -59,6 +59,7 @@ impl Driver {
         match step {
             RequestStep::Ask(request) => {
                 if let Some(known) = self.known_request(&request) {
+                    check_repeated(known, &request)?;
                     return Ok((known.clone(), None));
                 }
                 self.make_room()?;
@@ -183,5 +184,17 @@ impl Driver {
             self.core.feed.request(&self.record.id, &request);
             self.tell(EventKind::NetworkGrantEnded, network::in_words(&request)).await;
         }
+    }
+}
+
+/// Refuses another request under the id of a known one.
+fn check_repeated(known: &NetworkRequest, asked: &NetworkRequest) -> Result<()> {
+    let is_same =
+        (&known.rules, &known.reason, known.for_seconds) == (&asked.rules, &asked.reason, asked.for_seconds);
+    match &asked.request_id {
+        Some(request) if !is_same && known.request_id.as_ref() == Some(request) => {
+            Err(request_hash::taken(request))
+        }
+        _ => Ok(()),
     }
 }

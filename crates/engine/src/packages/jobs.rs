@@ -9,6 +9,8 @@ use sandbox::{Error, Limit, PackageJobId, PackageManager, RequestId, Result, San
 use store::PackageJobRecord;
 use tokio::sync::watch;
 
+use crate::request_hash;
+
 /// Jobs of one sandbox that run or wait for their turn.
 const MAX_OPEN_JOBS: usize = 16;
 
@@ -56,6 +58,8 @@ impl Jobs {
             is_asked_again || is_joined
         };
         if let Some(same) = of_sandbox().find(is_same) {
+            let known = same.now().request_hash;
+            request_hash::check(new.request_id.as_ref(), known.as_deref(), new.request_hash.as_deref())?;
             return Ok(Some(Arc::clone(same)));
         }
         if of_sandbox().count() >= MAX_OPEN_JOBS {

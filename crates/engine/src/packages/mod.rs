@@ -41,6 +41,7 @@ use crate::{
     Engine, Principal, SandboxRef, error,
     lifecycle::with_timeout,
     names,
+    request_hash::{self, request_hash},
     shared::{Life, Shared},
 };
 
@@ -154,9 +155,11 @@ impl Engine {
                 .about(Thing::Sandbox, shared.subject.name.as_str())
                 .with_hint("Change its network policy to the preset `packages` first."));
         }
+        let request_hash = spec.request_id.as_ref().and_then(|_| request_hash(&spec));
         if let Some(request) = &spec.request_id
             && let Some(known) = self.requested_job(&shared, request).await?
         {
+            request_hash::check(Some(request), known.request_hash.as_deref(), request_hash.as_deref())?;
             return Ok(view(&shared, known, Log::Shown));
         }
         drop(shared.enter(Action::Exec, &self.core().clock)?);
@@ -174,6 +177,7 @@ impl Engine {
             created_at: self.core().clock.now(),
             started_at: None,
             ended_at: None,
+            request_hash,
         };
         let job = LiveJob::new(record.clone(), spec.cwd.clone());
         if let Some(same) = self.core().jobs.admit(&job)? {

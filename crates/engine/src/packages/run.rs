@@ -119,7 +119,10 @@ impl Task {
         let (spec, asked_by) = (Box::new(spec), order.who.name.clone());
         let installed = async {
             let span = Span::current();
-            let record = ask(&shared, |reply| Command::Exec { spec, asked_by, span, reply }).await?;
+            // Its request id is our own, and its port differs each time.
+            let request_hash = None;
+            let asked = ask(&shared, |reply| Command::Exec { spec, asked_by, request_hash, span, reply });
+            let record = asked.await?;
             self.save(|job| job.exec = Some(record.id.clone())).await.ok();
             self.exec_done(&shared, record).await
         };

@@ -135,6 +135,7 @@ async fn plant(world: &World, state: SandboxState, started: bool) -> SandboxReco
         replaces: None,
         ports: Vec::new(),
         network_requests: Vec::new(),
+        request_hash: None,
     };
     world.store.insert_sandbox(record.clone()).await.unwrap();
     record
@@ -203,6 +204,7 @@ async fn execs_that_the_guest_never_heard_of_are_settled() {
         last_entry: None,
         n_lost: 0,
         asked_by: None,
+        request_hash: None,
     };
     let (starting, running) = (record(1, ExecState::Starting), record(2, ExecState::Running));
     world.store.insert_exec(starting.clone()).await.unwrap();

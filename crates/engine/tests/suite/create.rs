@@ -2,7 +2,7 @@ use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use engine::{Force, SandboxFilter, SandboxRef};
 use futures_util::future::join_all;
-use sandbox::{BackendError, BackendKind, ErrorKind, EventKind, Next, SandboxSpec, SandboxState};
+use sandbox::{BackendError, BackendKind, ErrorKind, EventKind, Next, Patch, SandboxSpec, SandboxState};
 
 use super::support::{World, in_time};
 
@@ -78,6 +78,23 @@ async fn the_same_request_sent_many_times_at_once_makes_one_sandbox() {
     // Also long after, and by another daemon.
     let world = world.crash().await;
     assert_eq!(world.create_from(spec).await.id, first.id);
+}
+
+#[tokio::test]
+async fn another_sandbox_under_a_known_request_is_refused() {
+    let world = World::new().await;
+    let spec = SandboxSpec { request_id: Some("r1".parse().unwrap()), ..SandboxSpec::default() };
+    let patched =
+        |text: &str| SandboxSpec { patches: vec![Patch::script("hello", text.to_owned())], ..spec.clone() };
+    let first = world.create_from(patched("echo one")).await;
+    assert_eq!(world.create_from(patched("echo one")).await.id, first.id);
+    let world = world.crash().await;
+    for other in [patched("echo two"), spec.clone(), SandboxSpec { cwd: Some("/tmp".to_owned()), ..spec }] {
+        let error = world.engine.create_sandbox(&world.who, other).await.unwrap_err();
+        let said = (error.kind(), error.to_string());
+        let expected = "requestId r1 belongs to another request".to_owned();
+        assert_eq!(said, (ErrorKind::InvalidRequest, expected));
+    }
 }
 
 #[tokio::test]

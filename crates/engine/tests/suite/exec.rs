@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use engine::{Follow, SignalScope};
+use engine::{Follow, RunOptions, SignalScope};
 use futures_util::{StreamExt, future::join_all};
 use sandbox::{
     ByteSize, Capability, CellSpec, ErrorKind, EventKind, ExecOutcome, ExecSpec, ExecState, KeySpec,
@@ -252,6 +252,64 @@ async fn the_same_request_runs_once() {
     // Another sandbox has requests of its own.
     let other = world.create().await;
     assert_ne!(world.engine.exec(&world.who, &other, request("once")).await.unwrap().id, first);
+}
+
+#[tokio::test]
+async fn another_request_with_a_known_id_is_refused() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let request = |line: &str| ExecSpec { request_id: Some("r1".parse().unwrap()), ..ExecSpec::shell(line) };
+    let refused = async |world: &World, spec: ExecSpec| {
+        let error = world.engine.exec(&world.who, &which, spec).await.unwrap_err();
+        let said = (error.kind(), error.to_string());
+        let expected = "requestId r1 belongs to another request".to_owned();
+        assert_eq!(said, (ErrorKind::InvalidRequest, expected));
+    };
+    // Compared while it runs, once it has ended, and by the next daemon.
+    let first = world.engine.exec(&world.who, &which, request("sleep 0.05; echo one")).await.unwrap();
+    refused(&world, request("echo two")).await;
+    world.wait(&which, &first.id).await;
+    refused(&world, request("echo two")).await;
+    refused(&world, ExecSpec { cwd: Some("/tmp".to_owned()), ..request("sleep 0.05; echo one") }).await;
+    let world = world.crash().await;
+    refused(&world, request("echo two")).await;
+    // Which shell reads the line is no part of the request.
+    let mut again = request("sleep 0.05; echo one");
+    again.command[0] = "/bin/bash".to_owned();
+    assert_eq!(world.engine.exec(&world.who, &which, again).await.unwrap().id, first.id);
+    assert_eq!(world.engine.execs(&world.who, &which).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn another_input_for_a_known_request_is_refused() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let request = Some("r1".parse().unwrap());
+    let spec = ExecSpec { request_id: request, stdin: true, ..ExecSpec::shell("cat") };
+    let run = async |input: &'static str| {
+        let exec = world.engine.exec(&world.who, &which, spec.clone()).await?;
+        let options = RunOptions { stdin: Some(input.into()), ..RunOptions::default() };
+        let mut run = world.engine.run_to_end(&world.who, &exec, options).await?;
+        while run.next().await.is_some() {}
+        run.end().await
+    };
+    run("one").await.unwrap();
+    run("one").await.unwrap();
+    assert_eq!(run("two").await.unwrap_err().to_string(), "requestId r1 belongs to another request");
+}
+
+#[tokio::test]
+async fn an_exec_without_a_hash_answers_its_request_id_as_before() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let request = |line: &str| ExecSpec { request_id: Some("r1".parse().unwrap()), ..ExecSpec::shell(line) };
+    let first = world.engine.exec(&world.who, &which, request("true")).await.unwrap();
+    world.wait(&which, &first.id).await;
+    let mut record = world.store.exec(first.id.clone()).await.unwrap().unwrap();
+    assert_eq!(record.request_hash.take().map(|hash| hash.len()), Some(64));
+    world.store.update_exec(record).await.unwrap();
+    let again = world.engine.exec(&world.who, &which, request("echo two")).await.unwrap();
+    assert_eq!(again.id, first.id);
 }
 
 #[tokio::test]

@@ -204,6 +204,8 @@ async fn the_same_request_again_is_the_first_one() {
     world.grant(&world.who, &own, &first.id).await.unwrap();
     let again = ask(spec("api.example", "r1")).await;
     assert_eq!((again.id, again.state), (first.id, NetworkRequestState::Granted));
+    let other = world.engine.request_network(&ana, &own, spec("other.example", "r1")).await.unwrap_err();
+    assert_eq!(other.to_string(), "requestId r1 belongs to another request");
     let second = ask(spec("other.example", "r2")).await;
     let alike = ask(asking("other.example")).await;
     assert_eq!(alike.id, second.id, "what still waits is not asked for twice");

@@ -165,11 +165,18 @@ async fn the_same_request_is_the_same_job_even_later() {
     let world = world().await;
     let which = with_npm(&world, ADDS).await;
     let spec = PackageSpec { request_id: Some("once".parse().unwrap()), ..npm(&["left-pad"]) };
+    let other = PackageSpec { request_id: spec.request_id.clone(), ..npm(&["right-pad"]) };
+    let refused = async |world: &World| {
+        let error = world.engine.install_packages(&world.who, &which, other.clone()).await.unwrap_err();
+        assert_eq!(error.to_string(), "requestId once belongs to another request");
+    };
     let first = install(&world, &which, spec.clone()).await;
     assert_eq!(install(&world, &which, spec.clone()).await.id, first.id);
+    refused(&world).await;
     ended(&world, &which, &first.id).await;
     assert_eq!(install(&world, &which, spec.clone()).await.id, first.id);
     let world = world.crash().await;
+    refused(&world).await;
     assert_eq!(install(&world, &which, spec).await.id, first.id);
     assert_eq!(world.engine.package_jobs(&world.who, &which).await.unwrap().len(), 1);
 }
@@ -213,6 +220,7 @@ async fn a_job_that_had_not_begun_when_the_daemon_died_has_failed() {
         created_at: "2026-01-01T00:00:00Z".parse().unwrap(),
         started_at: None,
         ended_at: None,
+        request_hash: None,
     };
     world.store.insert_package_job(record.clone()).await.unwrap();
     let world = world.crash().await;

@@ -35,7 +35,7 @@ const LOOKING: &[&str] = &[
     "fleet",
     "glob",
     "grep",
-    "has_stdin",
+    "is_fed",
     "image",
     "images",
     "images_usage",

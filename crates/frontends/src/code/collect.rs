@@ -40,6 +40,8 @@ pub(crate) struct Collected {
     pictures: Vec<Picture>,
     /// Numbers of outputs that do not stand in the answer whole.
     partial: Vec<u32>,
+    /// The number of an output whose text is cut, with all of its bytes.
+    cut_texts: Vec<(u32, usize)>,
     error: Option<super::result::CellError>,
     state: Option<(bool, Option<super::result::StateLoss>, bool)>,
     files: Vec<super::file_link::FileLink>,
@@ -71,6 +73,7 @@ impl Collected {
             outputs: Vec::new(),
             pictures: Vec::new(),
             partial: Vec::new(),
+            cut_texts: Vec::new(),
             error: None,
             state: None,
             files: Vec::new(),
@@ -79,6 +82,13 @@ impl Collected {
             ended_ms: None,
             are_files_cut: false,
         }
+    }
+
+    /// For readers to whom the tags of a table are only more to read.
+    #[must_use]
+    pub(crate) fn preferring_text(mut self) -> Self {
+        self.records.prefer_text();
+        self
     }
 
     pub(crate) fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
@@ -128,6 +138,7 @@ impl Collected {
                 if shown.is_partial {
                     self.partial.push(shown.output.number);
                 }
+                self.cut_texts.extend(shown.cut_from_bytes.map(|bytes| (shown.output.number, bytes)));
                 self.outputs.push(shown.output);
                 self.pictures.extend(shown.picture);
             }
@@ -160,6 +171,7 @@ impl Collected {
             self.warnings.push("More files were created or changed than are listed.".to_owned());
         }
         let result_text = take_result(&mut self.outputs, &self.partial);
+        let result_cut = result_cut(&self.outputs, &self.cut_texts, result_text.as_deref());
         let (state_kept, state_lost, interrupted) = match self.state {
             Some((kept, lost, interrupted)) => (Some(kept), lost, interrupted),
             None => (None, None, false),
@@ -192,11 +204,24 @@ impl Collected {
         Finished {
             result,
             warnings: self.warnings,
-            truncated: [stdout.truncated, stderr.truncated].into_iter().flatten().collect(),
+            truncated: [stdout.truncated, stderr.truncated, result_cut].into_iter().flatten().collect(),
             pictures: self.pictures,
             partial: self.partial,
         }
     }
+}
+
+/// What is said of the last value, if its text is cut: it still stands among the outputs then, without it.
+fn result_cut(outputs: &[Output], cut_texts: &[(u32, usize)], text: Option<&str>) -> Option<Truncated> {
+    let text = text?;
+    let output = outputs.iter().rfind(|output| output.kind == OutputKind::Result)?;
+    let (_, total) = cut_texts.iter().find(|(number, _)| *number == output.number)?;
+    Some(Truncated {
+        field: "result".to_owned(),
+        returned_bytes: text.len() as u64,
+        total_bytes: *total as u64,
+        hint: Some(format!("Read the resource {} for all of it, or print a part of it.", output.uri)),
+    })
 }
 
 /// The text of the last value. It stands nowhere twice: a value that is nothing else is no output any more.

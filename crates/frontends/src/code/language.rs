@@ -1,7 +1,7 @@
 //! The language of a piece of code, and the errors for one that the sandbox does not have.
 
 use engine::{Engine, Principal, SandboxRef};
-use sandbox::{ContextName, Error, ErrorKind, Language, NotStarted, RequestId, Result, Thing};
+use sandbox::{ContextName, Error, ErrorKind, Language, Next, NotStarted, RequestId, Result, Thing};
 
 /// The language of code that names none.
 pub(crate) const DEFAULT: Language = Language::Python;
@@ -73,7 +73,33 @@ pub(crate) async fn missing(
     told: &str,
 ) -> Error {
     let message = format!("the sandbox cannot run {language}: {told}");
-    refusal(engine, who, which, message).await
+    let error = refusal(engine, who, which, message).await;
+    match (apt_package(language), error.next()) {
+        (Some(package), Some(Next::Advice(advice))) => {
+            let hint = format!("{advice} The apt package {package} brings {language}.");
+            error.with_hint(hint)
+        }
+        _ => error,
+    }
+}
+
+/// The package of Debian and Ubuntu with the language's program.
+fn apt_package(language: Language) -> Option<&'static str> {
+    Some(match language.as_str() {
+        "python" => "python3",
+        "javascript" => "nodejs",
+        "ruby" => "ruby",
+        "perl" => "perl",
+        "php" => "php-cli",
+        "r" => "r-base-core",
+        "lua" => "lua5.4",
+        "go" => "golang-go",
+        "rust" => "rustc",
+        "c" => "gcc",
+        "cpp" => "g++",
+        "java" => "default-jdk-headless",
+        _ => return None,
+    })
 }
 
 /// Returns the error for a name that no language has, where no sandbox is named.

@@ -45,6 +45,8 @@ pub(crate) struct Shown {
     pub(crate) picture: Option<Picture>,
     /// A form was left out or cut.
     pub(crate) is_partial: bool,
+    /// All of its text, where a part of it was cut out.
+    pub(crate) cut_from_bytes: Option<usize>,
 }
 
 /// A picture to be shown beside the answer.
@@ -71,6 +73,8 @@ pub(crate) struct Records {
     n_warnings: usize,
     left_form_bytes: usize,
     pictures: PictureCaps,
+    /// HTML stands in the answer only where there is no plain text.
+    prefers_text: bool,
     links: Option<SandboxLinks>,
 }
 
@@ -85,8 +89,14 @@ impl Records {
             n_warnings: 0,
             left_form_bytes: MAX_FORMS_BYTES,
             pictures,
+            prefers_text: false,
             links: None,
         }
+    }
+
+    /// For readers to whom the tags of a table are only more to read.
+    pub(crate) fn prefer_text(&mut self) {
+        self.prefers_text = true;
     }
 
     /// With addresses for a browser.
@@ -168,8 +178,12 @@ impl Records {
             },
             picture: None,
             is_partial: false,
+            cut_from_bytes: None,
         };
-        for (mime, value) in bundle::forms(data) {
+        let has_text = data.get("text/plain").is_some_and(Value::is_string);
+        let is_left = |mime: &str| mime == "text/html" && has_text && self.prefers_text;
+        let forms: Vec<_> = bundle::forms(data).filter(|(mime, _)| !is_left(mime)).collect();
+        for (mime, value) in forms {
             self.add_form(&mut shown, mime, value);
         }
         if let Some(form) = bundle::picture(data) {
@@ -187,7 +201,8 @@ impl Records {
         match (mime, value) {
             ("text/plain", Value::String(text)) => {
                 let kept = cut(text, room);
-                shown.is_partial |= kept.len() != text.len();
+                shown.cut_from_bytes = (kept.len() != text.len()).then_some(text.len());
+                shown.is_partial |= shown.cut_from_bytes.is_some();
                 self.spend(kept.len());
                 shown.output.text = Some(kept);
             }
@@ -271,6 +286,18 @@ mod tests {
         let told: Vec<_> = records.left_out().collect();
         assert_eq!(told, ["Outputs 101 to 102 can be read only through their links."]);
         assert_eq!(records.left_form_bytes, 0);
+    }
+
+    #[test]
+    fn html_stands_where_no_text_does_for_those_who_prefer_text() {
+        let mut records = records();
+        records.prefer_text();
+        let frame =
+            shown(&mut records, json!({ "text/plain": "a b", "text/html": "<style>…</style><table>" }));
+        assert_eq!((frame.output.text.as_deref(), frame.output.html), (Some("a b"), None));
+        assert_eq!((frame.output.mime_types.len(), frame.is_partial), (2, false));
+        let page = shown(&mut records, json!({ "text/html": "<b>" }));
+        assert_eq!(page.output.html.as_deref(), Some("<b>"));
     }
 
     #[test]

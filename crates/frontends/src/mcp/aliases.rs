@@ -3,9 +3,9 @@
 //! An alias counts only where the tool has no parameter of that name itself. Given beside the parameter that it stands
 //! for, both must say the same.
 
-use serde_json::{Number, Value};
+use serde_json::{Number, Value, json};
 
-use super::schema::JsonObject;
+use super::{mount_words, schema::JsonObject};
 
 /// An alias, in plain form, and the parameters that it may stand for: the first that the tool has.
 const ALIASES: &[(&str, &[&str])] = &[
@@ -101,9 +101,36 @@ pub(super) struct Conflict {
 pub(super) fn resolve(tool: &str, schema: &JsonObject, arguments: &mut JsonObject) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     decode(schema, arguments);
+    mount_words::rewrite(schema, arguments);
     lift(schema, arguments);
     rename(tool, schema, arguments, "", &mut conflicts);
+    say_in_a_line(schema, arguments);
     conflicts
+}
+
+/// A command in a list of words, where it is a text here: the first one with `args`, or a line for the shell.
+fn say_in_a_line(schema: &JsonObject, arguments: &mut JsonObject) {
+    let takes = |name: &str| properties(schema).is_some_and(|properties| properties.contains_key(name));
+    let words = arguments.get("command").and_then(Value::as_array).filter(|words| !words.is_empty());
+    let words = words.and_then(|words| words.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+    let (true, Some(words)) = (takes("command"), words) else { return };
+    if !takes("args") {
+        let line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        arguments.insert("command".to_owned(), Value::String(line));
+    } else if !arguments.contains_key("args") {
+        let (program, args) = (json!(words[0]), json!(words[1..]));
+        arguments.insert("command".to_owned(), program);
+        arguments.insert("args".to_owned(), args);
+    }
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 /// Lower case, without the signs that part words.
@@ -240,8 +267,6 @@ fn multiplied(value: &Value, factor: f64) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::mcp::testing::native;
 
@@ -255,6 +280,19 @@ mod tests {
 
     fn check(tool: &str, given: Value, expected: Value) {
         assert_eq!(resolved(tool, given), expected, "{tool}");
+    }
+
+    #[test]
+    fn a_command_in_words_is_a_program_with_args_or_a_line() {
+        let given = json!({ "command": ["ls", "-l", "it's here"] });
+        let read = |tool: &str| {
+            let schema = native().find(tool).unwrap().input.checked().clone();
+            let mut arguments = given.as_object().unwrap().clone();
+            assert!(resolve(tool, &schema, &mut arguments).is_empty());
+            Value::Object(arguments)
+        };
+        assert_eq!(read("sandbox_exec"), json!({ "command": "ls", "args": ["-l", "it's here"] }));
+        assert_eq!(read("sandbox_shell"), json!({ "command": r"ls -l 'it'\''s here'" }));
     }
 
     #[test]

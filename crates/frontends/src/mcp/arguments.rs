@@ -14,10 +14,14 @@ use super::{
 
 /// Most problems told at once.
 const MAX_PROBLEMS: usize = 8;
+/// Members of an object that are named where something else is given.
+const MAX_MEMBERS: usize = 6;
 /// Values are quoted up to this length.
 const MAX_QUOTED_CHARS: usize = 60;
 /// How alike a name must be to be suggested: 0 is nothing, 1 the same.
 const LIKENESS: f64 = 0.55;
+/// Names that stand for another, in plain form, where a name that looks like them means something else.
+const MEANT: &[(&str, &str)] = &[("timeout", "maxDurationMs"), ("newname", "names"), ("newcontext", "into")];
 /// Up to here every whole number has a float of its own.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
@@ -54,7 +58,7 @@ fn checked(
     if let (Names::Aliases, Value::Object(arguments)) = (names, &mut value) {
         problems.extend(aliases::resolve(tool, schema, arguments).into_iter().map(conflicting));
     }
-    convert(schema, &mut value);
+    convert(schema, &mut value, names);
     check(schema, &value, &mut String::new(), &mut problems);
     if problems.is_empty() { Ok(value) } else { Err(refusal(tool, problems)) }
 }
@@ -122,14 +126,7 @@ fn refusal(tool: &str, problems: Vec<Problem>) -> Failure {
         Some(name) => format!("Did you mean {name}? Correct the arguments and call {tool} again."),
         None => format!("Correct the arguments and call {tool} again."),
     };
-    let details: Vec<_> = problems
-        .iter()
-        .take(MAX_PROBLEMS)
-        .map(|p| json!({ "at": p.at, "problem": p.fault.to_string() }))
-        .collect();
-    Failure::invalid(format!("invalid arguments for {tool}: {}", texts.join("; ")))
-        .with_hint(hint)
-        .with_details(json!({ "problems": details }))
+    Failure::invalid(format!("invalid arguments for {tool}: {}", texts.join("; "))).with_hint(hint)
 }
 
 fn drop_nulls(value: &mut Value) {
@@ -142,22 +139,30 @@ fn drop_nulls(value: &mut Value) {
 }
 
 /// Writes numbers and truth values as the schema wants them: `5.0` where a whole number is meant, `"5000"` and `"true"`
-/// where no text is. What cannot be meant so stays as it is, for [`check`] to refuse.
-fn convert(schema: &JsonObject, value: &mut Value) {
+/// where no text is; with [`Names::Aliases`], numbers where one is. What cannot be meant so stays as it is, for [`check`] to refuse.
+fn convert(schema: &JsonObject, value: &mut Value, names: Names) {
     for keyword in ["oneOf", "anyOf"] {
         if let Some(Value::Array(branches)) = schema.get(keyword) {
-            return convert_branch(branches, value);
+            return convert_branch(branches, value, names);
         }
     }
+    if let Some(name) = only_number(schema).filter(|_| names == Names::Aliases && is_number(value)) {
+        *value = json!({ name: value });
+    }
     match value {
-        Value::Object(object) => convert_object(schema, object),
+        Value::Object(object) => convert_object(schema, object, names),
         Value::Array(items) => {
             if let Some(Value::Object(item_schema)) = schema.get("items") {
-                items.iter_mut().for_each(|item| convert(item_schema, item));
+                items.iter_mut().for_each(|item| convert(item_schema, item, names));
             }
         }
         Value::String(_) | Value::Number(_) => {
-            if let Some(converted) = schema.get("type").and_then(|kind| converted(kind.as_str()?, value)) {
+            // A secret is never quoted, so a wrong one is not written otherwise either.
+            let is_secret = schema.get("format").is_some_and(|format| format == "password");
+            let names = if is_secret { Names::Own } else { names };
+            if let Some(converted) =
+                schema.get("type").and_then(|kind| converted(kind.as_str()?, value, names))
+            {
                 *value = converted;
             }
         }
@@ -165,19 +170,31 @@ fn convert(schema: &JsonObject, value: &mut Value) {
     }
 }
 
-fn convert_object(schema: &JsonObject, object: &mut JsonObject) {
+/// The number that an object needs, where it needs nothing else: `8000` stands for `{"port": 8000}`.
+fn only_number(schema: &JsonObject) -> Option<&str> {
+    let [only] = schema.get("required")?.as_array()?.as_slice() else { return None };
+    let property = schema.get("properties")?.get(only.as_str()?)?;
+    if property.get("type")? == "integer" { only.as_str() } else { None }
+}
+
+fn is_number(value: &Value) -> bool {
+    value.is_number() || value.as_str().is_some_and(|text| text.parse::<u64>().is_ok())
+}
+
+fn convert_object(schema: &JsonObject, object: &mut JsonObject, names: Names) {
     let properties = schema.get("properties").and_then(Value::as_object);
     let others = schema.get("additionalProperties").and_then(Value::as_object);
     for (name, value) in object {
         let property = properties.and_then(|properties| properties.get(name)?.as_object());
-        if let Some(property) = property.or(others) {
-            convert(property, value);
+        // 420 would be another mode in octal, as texts are read, than in decimal, as numbers are.
+        if let Some(property) = property.or(others).filter(|_| name != "mode") {
+            convert(property, value, names);
         }
     }
 }
 
 /// By the first branch that takes it as it is; else by the first that takes it converted.
-fn convert_branch(branches: &[Value], value: &mut Value) {
+fn convert_branch(branches: &[Value], value: &mut Value, names: Names) {
     let fits = |branch: &JsonObject, value: &Value| {
         let mut found = Vec::new();
         check(branch, value, &mut String::new(), &mut found);
@@ -185,11 +202,11 @@ fn convert_branch(branches: &[Value], value: &mut Value) {
     };
     let branches = || branches.iter().filter_map(Value::as_object);
     if let Some(branch) = branches().find(|branch| fits(branch, value)) {
-        return convert(branch, value);
+        return convert(branch, value, names);
     }
     for branch in branches() {
         let mut other = value.clone();
-        convert(branch, &mut other);
+        convert(branch, &mut other, names);
         if fits(branch, &other) {
             *value = other;
             return;
@@ -197,7 +214,7 @@ fn convert_branch(branches: &[Value], value: &mut Value) {
     }
 }
 
-fn converted(kind: &str, value: &Value) -> Option<Value> {
+fn converted(kind: &str, value: &Value, names: Names) -> Option<Value> {
     let number = |text: &str| text.parse::<Number>().ok();
     match (kind, value) {
         ("integer", Value::Number(given)) => whole(given).map(Value::Number),
@@ -207,6 +224,7 @@ fn converted(kind: &str, value: &Value) -> Option<Value> {
         }
         ("number", Value::String(text)) => number(text).map(Value::Number),
         ("boolean", Value::String(text)) => text.parse().ok().map(Value::Bool),
+        ("string", Value::Number(given)) if names == Names::Aliases => Some(Value::String(given.to_string())),
         _ => None,
     }
 }
@@ -228,7 +246,7 @@ fn check(schema: &JsonObject, value: &Value, at: &mut String, problems: &mut Vec
         }
     }
     if !has_type(schema, value) {
-        let wanted = schema.get("type").map(type_words).unwrap_or_default();
+        let wanted = schema.get("type").map(|kind| type_words(kind) + &members(schema)).unwrap_or_default();
         let is_secret = schema.get("format").is_some_and(|format| format == "password");
         let given = if is_secret { "the given value".to_owned() } else { quoted(value) };
         return problems.push(Problem {
@@ -262,7 +280,7 @@ fn check_object(schema: &JsonObject, object: &JsonObject, at: &mut String, probl
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
     for name in required.filter_map(Value::as_str).filter(|name| !object.contains_key(*name)) {
-        tell(problems, at, format!("{name} is missing"));
+        tell(problems, at, format!("{name} is missing{}", choices(properties.get(name))));
     }
     for (name, value) in object {
         let place = if at.is_empty() { name.clone() } else { format!(".{name}") };
@@ -270,17 +288,22 @@ fn check_object(schema: &JsonObject, object: &JsonObject, at: &mut String, probl
             (Some(Value::Object(property)), _) | (None, Some(Value::Object(property))) => {
                 within(at, &place, |at| check(property, value, at, problems));
             }
-            (None, Some(Value::Bool(false))) => problems.push(unknown(name, properties, at)),
+            (None, Some(Value::Bool(false))) => problems.push(unknown(name, properties, object, at)),
             _ => {}
         }
     }
 }
 
-fn unknown(name: &str, properties: &JsonObject, at: &str) -> Problem {
+/// `given`: the object that has it. What it has already is not what the caller meant.
+fn unknown(name: &str, properties: &JsonObject, given: &JsonObject, at: &str) -> Problem {
     let name: String = name.chars().take(MAX_QUOTED_CHARS).collect();
-    let nearest = nearest(&name, properties.keys().map(String::as_str));
+    let free = || properties.keys().map(String::as_str).filter(|known| !given.contains_key(*known));
+    let meant = MEANT.iter().filter(|(alias, _)| *alias == plain(&name)).map(|(_, known)| *known);
+    let nearest = meant.into_iter().find(|meant| free().any(|known| known == *meant));
+    let nearest = nearest.or_else(|| self::nearest(&name, free()));
     let text = match nearest {
         Some(known) => format!("unknown argument {name:?}; the nearest is {known:?}"),
+        None if properties.is_empty() => format!("unknown argument {name:?}; there are no arguments"),
         None => {
             let known: Vec<_> = properties.keys().map(String::as_str).collect();
             format!("unknown argument {name:?}; known are {}", known.join(", "))
@@ -382,6 +405,30 @@ fn has_type(schema: &JsonObject, value: &Value) -> bool {
         Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).any(fits),
         _ => true,
     }
+}
+
+/// ` with port, hostPort` for an object, or a list of them, with members that are known.
+fn members(schema: &JsonObject) -> String {
+    let properties = schema.get("properties").or_else(|| schema.get("items")?.get("properties"));
+    let names: Vec<_> =
+        properties.and_then(Value::as_object).into_iter().flatten().map(|(name, _)| name).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    let required = schema.get("required").or_else(|| schema.get("items")?.get("required"));
+    let is_required =
+        |name: &str| required.and_then(Value::as_array).is_some_and(|all| all.iter().any(|one| one == name));
+    let (first, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_required(name));
+    let named: Vec<_> = first.into_iter().chain(others).take(MAX_MEMBERS).map(String::as_str).collect();
+    let of = if schema.contains_key("items") { " of objects" } else { "" };
+    format!("{of} with {}", named.join(", "))
+}
+
+/// What a missing value may be, where there are few such values.
+fn choices(property: Option<&Value>) -> String {
+    let allowed = property.and_then(|property| property.get("enum")?.as_array());
+    let words: Vec<_> = allowed.into_iter().flatten().filter_map(Value::as_str).collect();
+    if words.is_empty() { String::new() } else { format!(" (one of {})", words.join(", ")) }
 }
 
 fn type_words(kind: &Value) -> String {
@@ -538,6 +585,35 @@ mod tests {
     }
 
     #[test]
+    fn a_number_is_a_text_for_those_who_bring_names_too() {
+        let given = json!({ "name": 5, "either": 7 });
+        let sample: Sample =
+            parse("sandbox_try", &schema::input::<Sample>(), given.as_object().cloned(), Names::Aliases)
+                .unwrap();
+        assert_eq!((sample.name.as_str(), sample.either), ("5", Some(Either::Number(7))));
+        let schema = json!({ "properties": { "mode": { "type": "string" } } });
+        let mut given = json!({ "mode": 420 });
+        convert(schema.as_object().unwrap(), &mut given, Names::Aliases);
+        assert_eq!(given, json!({ "mode": 420 }));
+    }
+
+    #[test]
+    fn a_number_stands_for_an_object_that_needs_nothing_else() {
+        let schema = json!({ "properties": { "expose": {
+            "type": "object", "required": ["port"],
+            "properties": { "port": { "type": "integer" }, "hostPort": { "type": "integer" } },
+        } } });
+        let schema = schema.as_object().unwrap();
+        for given in [json!(8000), json!("8000")] {
+            let mut arguments = json!({ "expose": given });
+            convert(schema, &mut arguments, Names::Aliases);
+            assert_eq!(arguments, json!({ "expose": { "port": 8000 } }));
+        }
+        let problems = problems(schema, &json!({ "expose": "web" }));
+        assert_eq!(problems, ["expose: \"web\" is not an object with port, hostPort"]);
+    }
+
+    #[test]
     fn nothing_else_is_taken_for_a_number_or_for_truth() {
         for (field, wrong, told) in [
             ("maxBytes", json!(1e30), "is too large"),
@@ -569,6 +645,19 @@ mod tests {
         );
         let text = refused(json!({ "name": "a", "rootfs": { "kind": "oci", "referense": "x" } }));
         assert!(text.contains("rootfs: reference is missing") && text.contains("reference?"), "{text}");
+    }
+
+    #[test]
+    fn what_is_given_already_is_not_suggested() {
+        let text = refused(json!({ "name": "a", "names": "b" }));
+        assert!(!text.contains("Did you mean") && text.contains("known are either, isQuick"), "{text}");
+        let properties = json!({ "idleTimeout": {}, "maxDurationMs": {} });
+        let (properties, none) = (properties.as_object().unwrap(), JsonObject::new());
+        let nearest = |name: &str| unknown(name, properties, &none, "").nearest;
+        assert_eq!(nearest("timeout").as_deref(), Some("maxDurationMs"));
+        assert_eq!(nearest("idle_timeout").as_deref(), Some("idleTimeout"));
+        let problem = unknown("name", &none, &none, "");
+        assert_eq!(problem.fault.to_string(), "unknown argument \"name\"; there are no arguments");
     }
 
     #[test]

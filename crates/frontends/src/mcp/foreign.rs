@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{
     Failure,
     aliases::{self, plain},
+    next_call::written,
     schema::JsonObject,
     surface::Surface,
 };
@@ -74,6 +75,7 @@ const FOREIGN: &[(&str, &str, Added)] = &[
         "sandbox_fs_remove",
         &[],
     ),
+    ("fsdelete", "sandbox_fs_remove", &[]),
     ("mv movefile renamefile filemove filesrename filerename", "sandbox_fs_rename", &[]),
     ("cp copyfile filecopy", "sandbox_fs_copy", &[]),
     (
@@ -92,6 +94,9 @@ const FOREIGN: &[(&str, &str, Added)] = &[
         &[],
     ),
     ("stopsandbox shutdown", "sandbox_stop", &[]),
+    (RESTART, "sandbox_stop", &[]),
+    ("startsandbox", "sandbox_start", &[]),
+    ("logs getlogs readlogs showlogs", "sandbox_logs_read", &[]),
     ("getinfo info getsandbox connect describe", "sandbox_inspect", &[]),
     ("healthcheck health isrunning", "sandbox_status", &[]),
     ("getmetrics", "sandbox_metrics", &[]),
@@ -102,6 +107,9 @@ const FOREIGN: &[(&str, &str, Added)] = &[
     ("sendstdin sendinput writestdin commandsendstdin", "sandbox_exec_write_stdin", &[]),
     ("createsnapshot snapshot checkpoint", "snapshot_create", &[]),
 ];
+
+/// What two calls do here.
+const RESTART: &str = "restart restartsandbox reboot";
 
 /// Editors whose `command` says what to do.
 const EDITORS: &str =
@@ -118,15 +126,21 @@ const EDITOR_COMMANDS: &[(&str, &str)] = &[
 pub(super) struct RightCall {
     tool: &'static str,
     arguments: JsonObject,
+    /// The tool to call after it, for the same sandbox.
+    then: Option<&'static str>,
 }
 
 impl RightCall {
     /// The failure of a call to another tool, with this one as the next step.
     pub(super) fn told(self, failure: Failure) -> Failure {
-        let Self { tool, arguments } = self;
+        let Self { tool, arguments, then } = self;
         let needs_sandbox = arguments.get("name").is_some_and(|name| name == SOME_SANDBOX);
+        let then = then.map(|then| written(then, &json!({ "name": arguments["name"] })));
         let arguments = Value::Object(arguments);
         let mut hint = format!("Call {tool} with {arguments}.");
+        if let Some(then) = then {
+            hint.push_str(&format!(" Then call {then}."));
+        }
         if needs_sandbox {
             hint.push_str(" sandbox_list shows the sandboxes to name, and sandbox_create creates one.");
         }
@@ -148,7 +162,15 @@ pub(super) fn translate(surface: &Surface, name: &str, arguments: Option<JsonObj
         (*tool, *added)
     };
     let argv = given.get("command").or_else(|| given.get("cmd")).and_then(words);
-    let tool = if argv.is_some() && tool == "sandbox_shell" { "sandbox_exec" } else { tool };
+    let tool = match tool {
+        "sandbox_shell" if argv.is_some() => "sandbox_exec",
+        "sandbox_fs_remove" if is_of_sandbox(name, &given) => "sandbox_remove",
+        "snapshot_create" => {
+            name_its_source(&mut given);
+            tool
+        }
+        _ => tool,
+    };
     let tool = surface.find(tool)?;
     let mut arguments = JsonObject::new();
     if let Some((program, rest)) = argv.as_deref().and_then(|words| words.split_first()) {
@@ -170,7 +192,25 @@ pub(super) fn translate(surface: &Surface, name: &str, arguments: Option<JsonObj
         let example = if missing == "name" { SOME_SANDBOX.to_owned() } else { format!("<{missing}>") };
         arguments.entry(missing).or_insert_with(|| json!(example));
     }
-    Some(RightCall { tool: tool.name, arguments })
+    let then = has(RESTART, &plain_name).then_some("sandbox_start");
+    Some(RightCall { tool: tool.name, arguments, then })
+}
+
+/// `sandbox_rm {"name": "a"}` names no file.
+fn is_of_sandbox(name: &str, given: &JsonObject) -> bool {
+    let is_path =
+        |name: &String| has("path filepath file filename dir directory dirpath paths", &plain(name));
+    plain(name).starts_with("sandbox") && !given.keys().any(is_path)
+}
+
+/// A snapshot has a `name` of its own here; elsewhere `name` is what to take one of.
+fn name_its_source(given: &mut JsonObject) {
+    let is_source = |name: &String| has("fromsandbox sandbox sandboxname sandboxid id", &plain(name));
+    if !given.keys().any(is_source)
+        && let Some(source) = given.remove("name")
+    {
+        given.insert("fromSandbox".to_owned(), source);
+    }
 }
 
 fn has(names: &str, name: &str) -> bool {
@@ -271,6 +311,20 @@ mod tests {
             "sandbox_fs_write",
             json!({ "name": SOME_SANDBOX, "path": "/f", "content": "a" }),
         );
+    }
+
+    #[test]
+    fn what_is_done_to_a_sandbox_is_not_done_to_a_file() {
+        check("sandbox_rm", json!({ "name": "a" }), "sandbox_remove", json!({ "name": "a" }));
+        let file = json!({ "name": "a", "path": "/f" });
+        check("sandbox_rm", file.clone(), "sandbox_fs_remove", file.clone());
+        check("sandbox_fs_delete", file.clone(), "sandbox_fs_remove", file);
+        check("sandbox_logs", json!({ "name": "a" }), "sandbox_logs_read", json!({ "name": "a" }));
+        check("sandbox_snapshot", json!({ "name": "a" }), "snapshot_create", json!({ "fromSandbox": "a" }));
+        let restart = translate(native(), "sandbox_restart", json!({ "name": "a" }).as_object().cloned());
+        let told = restart.unwrap().told(Failure::invalid("no such tool")).worded(crate::mcp::words::hint);
+        let calls = r#"Call sandbox_stop with {"name":"a"}. Then call sandbox_start {"name":"a"}."#;
+        assert_eq!(told.hint.as_deref(), Some(calls));
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod envelope;
 mod foreign;
 mod instructions;
 mod located;
+mod mount_words;
 mod next_call;
 mod octets;
 mod prompts;

@@ -7,11 +7,14 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::PartialSchema;
 
+use super::{Toolset, Toolsets};
+
 pub(crate) type JsonObject = Map<String, Value>;
 
 /// A nested schema longer than this is left out of the short form.
 const MAX_NESTED_BYTES: usize = 180;
-/// Marks parameters that only the long form shows: `#[schemars(extend("x-full-only" = true))]`.
+/// Marks parameters that only the long form shows: `#[schemars(extend("x-full-only" = true))]`. With the name of a toolset
+/// instead of `true`, the short form has them too while that toolset is shown.
 const FULL_ONLY: &str = "x-full-only";
 /// Marks parameters that are taken and never listed, because another says the same:
 /// `#[schemars(extend("x-unlisted" = true))]`.
@@ -82,6 +85,9 @@ pub(crate) fn checked(mut schema: JsonObject) -> JsonObject {
             *property = checked(std::mem::take(property));
         }
     }
+    if let Some(Value::Object(items)) = schema.get_mut("items") {
+        *items = checked(std::mem::take(items));
+    }
     schema
 }
 
@@ -93,11 +99,21 @@ pub(crate) fn full(schema: &JsonObject) -> JsonObject {
 }
 
 fn drop_marked(schema: &mut JsonObject, mark: &str) {
+    let mut is_open = false;
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        let n_all = properties.len();
         properties.retain(|_, property| property.get(mark).is_none());
+        is_open = mark == FULL_ONLY && properties.len() < n_all;
         for property in properties.values_mut().filter_map(Value::as_object_mut) {
             drop_marked(property, mark);
         }
+    }
+    // There are more than those that are left.
+    if is_open {
+        schema.remove("additionalProperties");
+    }
+    if let Some(Value::Object(items)) = schema.get_mut("items") {
+        drop_marked(items, mark);
     }
 }
 
@@ -116,20 +132,37 @@ fn with_required(schema: &JsonObject) -> JsonObject {
     schema
 }
 
-/// The short form, without large nested parts and without what is marked. It does not say that there is nothing else;
-/// what is unknown is refused all the same.
-pub(crate) fn brief(schema: &JsonObject) -> JsonObject {
+/// The short form, without large nested parts and without what is marked, but for what the toolsets that are shown have
+/// to do with. It does not say that there is nothing else; what is unknown is refused all the same.
+pub(crate) fn brief(schema: &JsonObject, sets: &Toolsets) -> JsonObject {
     let mut schema = with_required(schema);
     schema.remove("additionalProperties");
+    let widened = widen(&mut schema, sets);
     drop_marked(&mut schema, FULL_ONLY);
     drop_marked(&mut schema, UNLISTED);
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-        for property in properties.values_mut() {
+        for (name, property) in properties {
             property.as_object_mut().and_then(|property| property.remove(REQUIRED));
-            shorten(property);
+            if !widened.contains(name) {
+                shorten(property);
+            }
         }
     }
     schema
+}
+
+/// Takes the mark off the parameters of toolsets that are shown, and returns their names.
+fn widen(schema: &mut JsonObject, sets: &Toolsets) -> Vec<String> {
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    let mut widened = Vec::new();
+    for (name, property) in properties.into_iter().flatten() {
+        let set = property.get(FULL_ONLY).and_then(Value::as_str).and_then(|set| set.parse::<Toolset>().ok());
+        if set.is_some_and(|set| sets.contains(set)) {
+            property.as_object_mut().and_then(|property| property.remove(FULL_ONLY));
+            widened.push(name.clone());
+        }
+    }
+    widened
 }
 
 fn shorten(property: &mut Value) {
@@ -352,7 +385,7 @@ mod tests {
                 "nested": { "type": "array", "items": { "type": "object" }, "description": "Much." },
             },
         });
-        assert_eq!(Value::Object(brief(&marked)), expected);
+        assert_eq!(Value::Object(brief(&marked, &Toolsets::default())), expected);
         let full = Value::Object(full(&marked));
         assert_eq!(full["properties"]["rare"], json!({ "type": "string" }));
         assert_eq!(full["additionalProperties"], false);

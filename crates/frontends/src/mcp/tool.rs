@@ -71,12 +71,12 @@ impl Input {
     }
 
     /// Returns it as it is listed where space counts.
-    pub(crate) fn brief(&self) -> JsonObject {
-        schema::brief(&(self.marked)())
+    pub(crate) fn brief(&self, sets: &Toolsets) -> JsonObject {
+        schema::brief(&(self.marked)(), sets)
     }
 
     pub(crate) fn listed(&self, sets: &Toolsets) -> JsonObject {
-        if sets.is_all() { self.full() } else { self.brief() }
+        if sets.is_all() { self.full() } else { self.brief(sets) }
     }
 }
 

@@ -76,9 +76,9 @@ impl Toolset {
             Self::Logs => "output of commands: read and follow",
             Self::Metrics => "CPU, memory and disk usage of sandboxes",
             Self::Volumes => "volumes and their files, without a running sandbox",
-            Self::Images => "images: pull, list, inspect, load, save, import, tag, remove, prune",
+            Self::Images => "images: pull, build, list, inspect, load, save, import, tag, remove, prune",
             Self::Snapshots => "snapshots: create, restore, fork, changes, archives",
-            Self::Network => "ports inside sandboxes",
+            Self::Network => "what sandboxes reach: policy, log, requests, secrets; ports inside",
             Self::Ssh => "commands and files as an SSH client has them, by user",
             Self::Runtime => "what this host can do",
         }

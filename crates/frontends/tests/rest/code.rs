@@ -149,7 +149,7 @@ async fn bad_code_is_refused_by_name() {
     for language in ["klingon", "javascript"] {
         let code = json!({ "code": "1", "language": language });
         let error = api.post("/v1/sandboxes/few/code", code).await.expect_error(400, "invalid_request");
-        assert_eq!(error["hint"], "This sandbox has bash, sh.", "{error}");
+        assert!(error["hint"].as_str().unwrap().starts_with("This sandbox has bash, sh."), "{error}");
     }
     check(json!({ "code": "a\u{0}b" }), "NUL").await;
     check(json!({ "code": "x".repeat(1024 * 1024 + 1) }), "the code").await;
@@ -159,7 +159,7 @@ async fn bad_code_is_refused_by_name() {
     let taken = json!({ "command": ["true"], "requestId": "r-1" });
     api.post("/v1/sandboxes/box/execs", taken).await.expect(201);
     let again = json!({ "code": "1", "requestId": "r-1" });
-    api.post(CODE, again).await.expect_error(409, "already_exists");
+    api.post(CODE, again).await.expect_error(400, "invalid_request");
     let once = json!({ "code": "print('once')", "requestId": "r-2" });
     let (first, second) = (api.post(CODE, once.clone()).await.json(), api.post(CODE, once).await.json());
     assert_eq!(first["execSessionId"], second["execSessionId"]);

@@ -45,7 +45,7 @@ async fn a_language_that_is_not_there_is_told_with_those_that_are() {
     for language in ["klingon", "python"] {
         let error = api.post("/v1/sandboxes/few/contexts", json!({ "language": language })).await;
         let error = error.expect_error(400, "invalid_request");
-        assert_eq!(error["hint"], "This sandbox has bash, sh.", "{error}");
+        assert!(error["hint"].as_str().unwrap().starts_with("This sandbox has bash, sh."), "{error}");
     }
     api.post(CONTEXTS, json!({ "language": "ruby" })).await.expect_error(400, "invalid_request");
     let wrong = json!({ "name": "no/name", "language": "bash" });

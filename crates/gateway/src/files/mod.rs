@@ -224,7 +224,7 @@ impl Files {
         if let FailureKind::Status(404 | 410) = failure.kind {
             self.missing.insert(key, &refusal);
         } else {
-            self.shared.counters.failed(&failure.detail);
+            self.shared.counters.note(failure);
         }
         refusal
     }

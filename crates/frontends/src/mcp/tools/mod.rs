@@ -1,5 +1,6 @@
 //! The tools, one file for each group. A new group is a file, two lines here, and a toolset.
 
+mod changed_files;
 mod code;
 pub(crate) mod create;
 mod denials;

@@ -1,7 +1,7 @@
 //! `sandbox_network` and `sandbox_network_log`: what a sandbox reaches, changed while it runs, and what it reached.
 
 use engine::{NetworkChange, NetworkPatch};
-use sandbox::{NetworkEventKind, NetworkRequest, NetworkRequestState, Preset};
+use sandbox::{NetworkEventKind, NetworkRequest, NetworkRequestState, NetworkSpec, Preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -80,18 +80,23 @@ async fn network(call: Call, arguments: Arguments) -> ToolResult<NetworkPolicy> 
         format!("This applies after the next start of the sandbox: call {stop}, then {start}.")
     });
     let policy = view.policy;
-    let denied = policy.deny.iter().map(|rule| format!("deny {rule}"));
-    let ordered = policy.rules.iter().map(|rule| format!("{} {}", rule.action, rule.target));
-    let allowed = policy.allow.iter().map(|rule| format!("allow {rule}"));
     Ok(Answer::new(NetworkPolicy {
         name,
         preset: policy.preset.unwrap_or_default().as_str(),
-        rules: denied.chain(ordered).chain(allowed).collect(),
+        rules: rules(&policy),
         ceilings: view.ceilings,
         grants: view.requests.into_iter().filter_map(grant).collect(),
         held_by: view.held_by,
     })
     .warn_all(pending))
+}
+
+/// The rules of a policy in the order in which they are looked at.
+pub(super) fn rules(policy: &NetworkSpec) -> Vec<String> {
+    let denied = policy.deny.iter().map(|rule| format!("deny {rule}"));
+    let ordered = policy.rules.iter().map(|rule| format!("{} {}", rule.action, rule.target));
+    let allowed = policy.allow.iter().map(|rule| format!("allow {rule}"));
+    denied.chain(ordered).chain(allowed).collect()
 }
 
 fn grant(request: NetworkRequest) -> Option<Grant> {

@@ -229,7 +229,8 @@ mod tests {
         // Someone went out of their way to have theirs found.
         let guessed = request_of_run(&"r-1".parse().unwrap()).unwrap();
         client.data("sandbox_create", json!({ "name": "trap", "requestId": guessed.as_str() })).await;
-        assert_eq!(run(false).await, "trap");
+        let again = json!({ "requestId": "r-1", "command": "echo ran" });
+        client.error("sandbox_run", again, "invalid_request").await;
         assert_eq!(n_sandboxes(&client).await, 2);
         // The longest id is not too long.
         let long = json!({ "requestId": "r".repeat(128), "command": "true" });

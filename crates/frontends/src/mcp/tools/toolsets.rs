@@ -154,6 +154,26 @@ mod tests {
         assert!(!shown.contains(&"runtime_check"), "{shown:?}");
     }
 
+    #[test]
+    fn what_is_enabled_widens_what_a_new_sandbox_takes() {
+        let listed = |sets: &str, pointer: &str| {
+            let schema = native().find("sandbox_create").unwrap().input.listed(&sets.parse().unwrap());
+            json!(schema).pointer(pointer).cloned()
+        };
+        let preset = "/properties/network/properties/preset/enum";
+        assert_eq!(
+            (listed("core", "/properties/network"), listed("core", "/properties/volumes")),
+            (None, None)
+        );
+        assert!(listed("core,network", preset).is_some_and(|values| values.to_string().contains("public")));
+        assert_eq!(listed("core,network", "/properties/network/properties/tls"), None);
+        let kinds = "/properties/volumes/items/properties/kind/enum";
+        assert_eq!(listed("core,volumes", kinds), Some(json!(["bind", "named", "tmpfs", "disk"])));
+        let ports = native().find("sandbox_ports").unwrap().input.listed(&"core".parse().unwrap());
+        assert!(json!(ports).pointer("/properties/expose/properties/hostPort").is_some(), "{ports:?}");
+        assert!(listed("core,lifecycle", "/properties/lifecycle/properties/replace").is_some());
+    }
+
     #[tokio::test]
     async fn a_client_without_a_session_is_told_how_to_choose() {
         let mut client = Client::new().await;

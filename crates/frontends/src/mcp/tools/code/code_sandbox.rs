@@ -49,7 +49,8 @@ pub(super) async fn find(call: &Call, choice: SandboxChoice) -> Result<CodeSandb
         return Ok(CodeSandbox { name, is_new: false, warnings: Vec::new() });
     }
     let which = choice.name.as_deref().map(|name| call.sandbox(name)).transpose()?;
-    let identity = SandboxIdentity { namespace: select::namespace(call), which, request_id: None };
+    let identity =
+        SandboxIdentity { namespace: select::namespace(call), which, ..SandboxIdentity::default() };
     let mut warnings = Vec::new();
     let make = async {
         let prepared = create::prepare(call, fields(&choice)?)?;

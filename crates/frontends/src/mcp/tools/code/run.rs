@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use engine::{NetworkDenials, RunEnd, RunOptions, SandboxRef};
-use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, MAX_CODE_BYTES, NotStarted};
+use sandbox::{CellSpec, Error, ErrorKind, ExecOutcome, ExecSpec, Language, MAX_CODE_BYTES, NotStarted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -15,8 +15,9 @@ use crate::{
     mcp::{
         Answer, Call, Failure, Tool, ToolResult,
         envelope::{Link, Part},
+        next_call::written,
         tools::{
-            denials,
+            changed_files, denials,
             exec::{Launched, Prepared, launch, rest_of_output, time_limit},
             lacks::{self, FailedCommand},
             telling::{Followed, while_running},
@@ -171,7 +172,7 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
         links: Some(call.links().to(&launched.exec.sandbox)),
     };
     let (max_bytes, limit) = (call.max_bytes(prepared.max_bytes), prepared.spec.timeout);
-    let mut collected = Collected::new(cell, max_bytes, PICTURES);
+    let mut collected = Collected::new(cell, max_bytes, PICTURES).preferring_text();
     let options = RunOptions { limit, cancelled: Some(call.cancelled.clone()), ..RunOptions::default() };
     let run = call.engine().run_to_end(&call.who, &launched.exec, options).await?;
     let Followed { end, .. } = while_running(call, run, limit, |entry| collected.take(entry)).await?;
@@ -194,7 +195,9 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
     collected.warn((launched.was_started && !target.is_new).then(|| STARTED_WARNING.to_owned()));
     let exec = &launched.exec.id;
     let rest = |cursor| rest_of_output(call, &target.name, exec, cursor);
-    let finished = collected.finish(end.outcome(), rest);
+    let mut finished = collected.finish(end.outcome(), rest);
+    tell_rest_of_result(&mut finished, &target.name);
+    finished.truncated.extend(changed_files::shorten(&mut finished.result.files, &target.name));
     conclude(call, finished, &launched, &end, target, &prepared, &network).await
 }
 
@@ -254,6 +257,22 @@ async fn conclude(
         .warn_all(warnings)
         .truncate(truncated)
         .with_parts(parts))
+}
+
+/// Python keeps the last value in `_`, so the call that reads on can be written out.
+fn tell_rest_of_result(finished: &mut Finished, sandbox: &str) {
+    let Finished { result, truncated, .. } = finished;
+    let Some(context) = result.context.as_ref().filter(|_| result.language == Language::Python.as_str())
+    else {
+        return;
+    };
+    if let Some(cut) = truncated.iter_mut().find(|cut| cut.field == "result") {
+        let (from, to) = (cut.returned_bytes / 2, cut.returned_bytes * 3 / 2);
+        let code = format!("print(repr(_)[{from}:{to}])");
+        let call = written("sandbox_run_code", &json!({ "name": sandbox, "context": context, "code": code }));
+        let resource = cut.hint.take().unwrap_or_default();
+        cut.hint = Some(format!("Call {call} for the next part of it. {resource}"));
+    }
 }
 
 /// Returns the warning about what failed code lacked, as far as its exception and its last words tell.

@@ -88,6 +88,17 @@ async fn pictures_stand_beside_the_text_and_what_is_large_behind_a_link() {
 }
 
 #[tokio::test]
+async fn a_long_value_is_cut_and_says_so_with_the_call_that_reads_on() {
+    let client = client_with_box().await;
+    let envelope = client.ask("sandbox_run_code", json!({ "name": "box", "code": "'y' * 50000" })).await;
+    let (result, cut) = (envelope["data"]["result"].as_str().unwrap(), &envelope["truncated"][0]);
+    assert_eq!((&cut["field"], &cut["totalBytes"]), (&json!("result"), &json!(50_002)));
+    assert_eq!(cut["returnedBytes"], json!(result.len()));
+    let call = r#"sandbox_run_code {"code":"print(repr(_)["#;
+    assert!(cut["hint"].as_str().unwrap().contains(call), "{cut}");
+}
+
+#[tokio::test]
 async fn hostile_records_are_bounded_and_told() {
     let client = Client::new().await;
     // Before the first connection, which is kept for later.
@@ -335,14 +346,18 @@ async fn what_a_sandbox_cannot_run_is_told_with_what_it_can() {
     let patches = json!([{ "kind": "mkdir", "path": "/opt/few" }, shell("bash"), shell("sh")]);
     let few = json!({ "name": "few", "env": { "PATH": "/opt/few" }, "patches": patches });
     client.data("sandbox_create", few).await;
-    for language in ["klingon", "javascript", "rust"] {
+    for (language, package) in [
+        ("klingon", ""),
+        ("javascript", " The apt package nodejs brings javascript."),
+        ("rust", " The apt package rustc brings rust."),
+    ] {
         let arguments = json!({ "name": "few", "code": "1", "language": language });
         let error = client.error("sandbox_run_code", arguments, "invalid_request").await;
-        assert_eq!(error["hint"], "This sandbox has bash, sh.", "{error}");
+        assert_eq!(error["hint"], json!(format!("This sandbox has bash, sh.{package}")), "{error}");
     }
     let context = json!({ "name": "few", "language": "javascript" });
     let error = client.error("code_context_create", context, "invalid_request").await;
-    assert_eq!(error["hint"], "This sandbox has bash, sh.");
+    assert_eq!(error["hint"], "This sandbox has bash, sh. The apt package nodejs brings javascript.");
     for (field, wrong) in [("code", json!("a\u{0}")), ("context", json!("no/name")), ("timeout", json!(-1))] {
         let mut arguments = json!({ "name": "box", "code": "1" });
         arguments[field] = wrong;
@@ -359,7 +374,7 @@ async fn what_a_sandbox_cannot_run_is_told_with_what_it_can() {
     assert_eq!((stateless.get("context"), stateless.get("stateKept")), (None, None));
     client.data("sandbox_exec", json!({ "name": "box", "command": "true", "requestId": "r-9" })).await;
     let taken = json!({ "name": "box", "code": "1", "requestId": "r-9" });
-    client.error("sandbox_run_code", taken, "already_exists").await;
+    client.error("sandbox_run_code", taken, "invalid_request").await;
 }
 
 #[tokio::test]

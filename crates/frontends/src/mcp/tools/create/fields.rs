@@ -31,25 +31,25 @@ pub(crate) struct CreateFields {
     pub(crate) disk_mib: Option<u64>,
     pub(crate) workdir: Option<String>,
     pub(crate) env: Option<BTreeMap<String, String>>,
-    #[schemars(extend("x-full-only" = true))]
+    #[schemars(extend("x-full-only" = "lifecycle"))]
     pub(crate) labels: Option<BTreeMap<String, String>>,
-    #[schemars(extend("x-full-only" = true))]
+    #[schemars(extend("x-full-only" = "volumes"))]
     pub(crate) volumes: Option<Vec<Mount>>,
-    #[schemars(extend("x-full-only" = true))]
+    #[schemars(extend("x-full-only" = "volumes"))]
     pub(crate) mounts: Option<Vec<Mount>>,
     #[schemars(extend("x-full-only" = true))]
     /// Files to write before it is handed over.
     pub(crate) patches: Option<Vec<Patch>>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) entrypoint: Option<Vec<String>>,
-    #[schemars(extend("x-full-only" = true))]
+    #[schemars(extend("x-full-only" = "lifecycle"))]
     pub(crate) hostname: Option<String>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) backend: Option<String>,
     /// Until it expires.
     #[schemars(range(min = 1))]
     pub(crate) max_duration_ms: Option<u64>,
-    #[schemars(extend("x-full-only" = true))]
+    #[schemars(extend("x-full-only" = "lifecycle"))]
     /// Without work until it expires.
     #[schemars(range(min = 1))]
     pub(crate) idle_timeout_ms: Option<u64>,
@@ -59,21 +59,21 @@ pub(crate) struct CreateFields {
     /// Seconds without work until it expires.
     #[schemars(range(min = 1), extend("x-unlisted" = true))]
     pub(crate) idle_timeout: Option<u64>,
-    #[schemars(extend("x-full-only" = true))]
+    #[schemars(extend("x-full-only" = "lifecycle"))]
     #[schemars(with = "Option<Native<OnExpiry>>")]
     pub(crate) on_expiry: Option<OnExpiry>,
-    #[schemars(extend("x-full-only" = true))]
+    #[schemars(extend("x-full-only" = "lifecycle"))]
     /// The same again returns the sandbox made first.
     pub(crate) request_id: Option<String>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) resources: Option<Resources>,
     #[schemars(extend("x-full-only" = true))]
     pub(crate) process: Option<Process>,
-    #[schemars(extend("x-full-only" = true))]
+    #[schemars(extend("x-full-only" = "lifecycle"))]
     pub(crate) lifecycle: Option<Lifecycle>,
-    #[schemars(extend("x-full-only" = true))]
+    #[schemars(extend("x-full-only" = "network"))]
     pub(crate) network: Option<Network>,
-    #[schemars(extend("x-full-only" = true))]
+    #[schemars(extend("x-full-only" = "network"))]
     pub(crate) secrets: Option<Vec<Secret>>,
 }
 
@@ -132,17 +132,25 @@ pub(crate) struct Mount {
     pub(super) host_path: Option<String>,
     /// Of a volume.
     pub(super) name: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     /// In place of hostPath or name.
     pub(super) source: Option<String>,
     pub(super) readonly: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     pub(super) noexec: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     pub(super) nosuid: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     pub(super) nodev: Option<bool>,
     #[schemars(range(min = 1))]
     pub(super) size_mib: Option<u64>,
+    #[schemars(extend("x-full-only" = true))]
     pub(super) format: Option<DiskFormat>,
+    #[schemars(extend("x-full-only" = true))]
     pub(super) fstype: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     pub(super) stat_virtualization: Option<StatVirtualization>,
+    #[schemars(extend("x-full-only" = true))]
     pub(super) host_permissions: Option<HostPermissions>,
 }
 
@@ -322,19 +330,28 @@ pub(crate) struct Network {
     /// Such as api.example.org, *.example.org:443, 10.2.0.0/16:5432, host:3000
     pub(crate) allow: Option<Vec<String>>,
     pub(crate) deny: Option<Vec<String>>,
+    #[schemars(extend("x-full-only" = true))]
     /// microsandbox's profiles, in place of preset: none, public, private, host, all
     pub(crate) policy: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     /// microsandbox's rules, the first that matches decides: allow@*.example.org:tcp:443
     pub(crate) rules: Option<Vec<String>>,
+    #[schemars(extend("x-full-only" = true))]
     /// The same as preset none
     pub(crate) disabled: Option<bool>,
     pub(crate) ports: Option<Vec<Port>>,
+    #[schemars(extend("x-full-only" = true))]
     #[schemars(range(min = 1))]
     pub(crate) max_connections: Option<u64>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) trust_host_cas: Option<bool>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) ipv4_pool: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) ipv6_pool: Option<String>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) dns: Option<Dns>,
+    #[schemars(extend("x-full-only" = true))]
     pub(crate) tls: Option<Tls>,
 }
 

@@ -21,7 +21,10 @@ pub(crate) use self::{
     fields::{CreateFields, Init, LogLevel, Mount, Network, Port, Process, Protocol},
     prepare::{Prepared, prepare},
 };
-use super::select::{self, Status};
+use super::{
+    network::rules as network_rules,
+    select::{self, Status},
+};
 use crate::images::Pulling;
 use crate::mcp::{
     Answer, Call, Failure, Tool, ToolResult, hostfs::Report, instructions::user_name, schema,
@@ -32,7 +35,7 @@ pub(super) fn tools() -> Vec<Tool> {
     tools! { Lifecycle;
         // With lifecycle.replace, a sandbox of the same name is removed.
         "sandbox_create", "Create sandbox", DESTROYS_MORE, create, core:
-            "Create a sandbox without network; it lives until removed. Returns workdir, user, shell, languages. All fields: resource warren://schemas/sandbox-create.";
+            "Create a sandbox without network; it lives until removed. Returns workdir, user, shell, languages. Toolsets network, volumes and lifecycle list more fields.";
     }
 }
 
@@ -59,6 +62,10 @@ struct Created {
     languages: Vec<String>,
     /// Hosts reached without a rule: none, packages, public …
     network: &'static str,
+    /// What is allowed and denied beside that; the first that matches decides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    network_rules: Vec<String>,
     cpus: f64,
     memory_mib: u64,
     disk_mib: u64,
@@ -94,6 +101,7 @@ async fn described(call: &Call, view: &SandboxView) -> Created {
         shell,
         languages: languages.into_iter().map(|language| language.name).collect(),
         network: view.plan.network.own.preset.as_str(),
+        network_rules: network_rules(&view.spec.network),
         cpus: limits.cpus.as_f64(),
         memory_mib: mib(limits.memory),
         disk_mib: mib(limits.disk),
@@ -125,9 +133,11 @@ async fn begin(
     let call = call.clone();
     let making = tokio::spawn(async move {
         let (namespace, request_id) = (prepared.spec.namespace.clone(), prepared.spec.request_id.clone());
-        let identity = SandboxIdentity { namespace, request_id, which: None };
+        let request_hash = prepared.request_hash.clone();
+        let identity =
+            SandboxIdentity { namespace, request_id, request_hash: request_hash.clone(), which: None };
         let mut begun = None;
-        let make = make_whole(&call, prepared, first, &mut begun);
+        let make = make_whole(&call, prepared, request_hash, first, &mut begun);
         let ensured = call.engine().ensure_exists(&call.who, &identity, make).await?;
         Ok((ensured, begun))
     });
@@ -141,6 +151,7 @@ async fn begin(
 async fn make_whole(
     call: &Call,
     prepared: Prepared,
+    request_hash: Option<String>,
     first: Option<FirstExec>,
     begun: &mut Option<ExecView>,
 ) -> Result<Ensured, Failure> {
@@ -151,8 +162,8 @@ async fn make_whole(
     let (sources, reports) = patches::open(call, &spec.patches).await?;
     let earlier = replace.zip(spec.name.clone());
     let is_replacing = earlier.is_some();
-    let (pulling, request) =
-        (Pulling::default(), CreateRequest { spec, sources, secrets: secrets.given(), by_agent: true });
+    let pulling = Pulling::default();
+    let request = CreateRequest { spec, sources, secrets: secrets.given(), request_hash, by_agent: true };
     let work = async {
         let (engine, progress) = (call.engine(), pulling.progress());
         match (earlier, first) {

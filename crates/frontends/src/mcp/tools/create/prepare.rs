@@ -27,6 +27,8 @@ const MAX_PIDS: u64 = 4_194_304;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) spec: SandboxSpec,
+    /// Of the spec as it was asked for.
+    pub(super) request_hash: Option<String>,
     /// Sentences about what was asked for and is met otherwise, or not at all.
     pub(crate) warnings: Vec<String>,
     pub(super) replace: Option<Replace>,
@@ -106,7 +108,9 @@ pub(crate) fn prepare(call: &Call, fields: CreateFields) -> Result<Prepared, Fai
         },
         request_id: parsed(fields.request_id.as_deref())?,
     };
-    Ok(Prepared { spec, warnings, replace: replace(&lifecycle), registry: ground.registry, secrets })
+    let request_hash = spec.request_id.as_ref().and_then(|_| engine::request_hash(&spec));
+    let replace = replace(&lifecycle);
+    Ok(Prepared { spec, request_hash, warnings, replace, registry: ground.registry, secrets })
 }
 
 /// Milliseconds win over seconds, which are the unit of older names.

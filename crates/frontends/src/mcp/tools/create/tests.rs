@@ -82,6 +82,8 @@ async fn a_name_is_made_up_and_a_request_sent_twice_makes_one() {
     let first = client.data("sandbox_create", ask.clone()).await;
     let again = client.data("sandbox_create", ask).await;
     assert_eq!(first["id"], again["id"]);
+    let other = client.error("sandbox_create", json!({ "requestId": "r-1" }), "invalid_request").await;
+    assert_eq!(other["message"], "requestId r-1 belongs to another request");
     assert_eq!(left(&client).await, (1, 1, 1));
     assert_eq!(read(&client.call, first["name"].as_str().unwrap(), "/root/log").await, "x");
 }
@@ -133,9 +135,13 @@ async fn a_network_in_microsandboxs_words_is_a_policy() {
     let network = json!({ "policy": "none", "rules": ["deny@*.evil.example"], "maxConnections": 9,
         "dns": { "nameservers": ["9.9.9.9:53"], "allowRebind": false, "queryTimeoutMs": 700 },
         "tls": { "blockQuic": true } });
-    client.data("sandbox_create", json!({ "name": "lab", "network": network })).await;
+    let made = client.data("sandbox_create", json!({ "name": "lab", "network": network })).await;
     let policy = client.data("sandbox_network", json!({ "name": "lab" })).await;
-    assert_eq!((&policy["preset"], &policy["rules"]), (&json!("none"), &json!(["deny **.evil.example"])));
+    let rules = json!(["deny **.evil.example"]);
+    assert_eq!((&policy["preset"], &policy["rules"]), (&json!("none"), &rules));
+    assert_eq!((&made["network"], &made["networkRules"]), (&json!("none"), &rules));
+    let seen = client.data("sandbox_inspect", json!({ "name": "lab" })).await;
+    assert_eq!(seen["config"]["network"], json!({ "preset": "none", "rules": rules }));
     let which = engine::SandboxRef::new("lab", None).unwrap();
     let view = client.call.engine().sandbox(&client.call.who, &which).await.unwrap();
     assert_eq!((view.plan.network.limits.connections, view.plan.network.dns.query_timeout_ms), (9, 700));
@@ -153,6 +159,21 @@ async fn a_network_in_microsandboxs_words_is_a_policy() {
         let error = client.error("sandbox_create", json!({ "network": network }), "invalid_request").await;
         assert!(error["message"].as_str().unwrap().contains(named), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_members_and_the_kinds_of_a_mount() {
+    let client = Client::new().await;
+    for (fields, told) in [
+        (json!({ "volumes": [{ "guestPath": "/x" }] }), "kind is missing (one of bind, named, tmpfs, disk)"),
+        (json!({ "volumes": ["/x"] }), "volumes[0]: \"/x\" is not an object with guestPath, kind, "),
+        (json!({ "volumes": 7 }), "volumes: 7 is not a list of objects with guestPath, kind, "),
+    ] {
+        let error = client.error("sandbox_create", fields, "invalid_request").await;
+        assert!(error["message"].as_str().unwrap().contains(told), "{error}");
+    }
+    let error = client.error("sandbox_create", json!({ "volumes": ["none:/x"] }), "not_found").await;
+    assert!(error["message"].as_str().unwrap().contains("none"), "{error}");
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ use crate::mcp::{
     Answer, Call, Failure, Tool, ToolResult, Truncated,
     next_call::written,
     tools::{
-        denials,
+        changed_files, denials,
         lacks::{self, FailedCommand},
         sessions::{self, Started},
         telling::{Followed, while_running},
@@ -315,7 +315,8 @@ fn render(
         stderr.text.push('\n');
     }
     warnings.extend(gathered.files.warning().map(str::to_owned));
-    let files = gathered.files.linked(&terms.call.links(), &terms.exec.sandbox, terms.name);
+    let mut files = gathered.files.linked(&terms.call.links(), &terms.exec.sandbox, terms.name);
+    let files_cut = changed_files::shorten(&mut files, terms.name);
     let result = ExecResult {
         files,
         stdout: stdout.text,
@@ -334,7 +335,7 @@ fn render(
             .filter(|outcome| !matches!(outcome, ExecOutcome::Exited { memory_limit_hit: false, .. }))
             .map(ToString::to_string),
     };
-    let truncated = [stdout.truncated, stderr.truncated].into_iter().flatten().collect();
+    let truncated = [stdout.truncated, stderr.truncated, files_cut].into_iter().flatten().collect();
     (result, truncated, warnings)
 }
 

@@ -4,7 +4,7 @@ use engine::{FilesOf, Listing};
 use sandbox::{Action, ErrorKind, FileEntry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Kind, explained, explained_at, explained_of, full_mode, iso};
 use crate::mcp::{
@@ -32,6 +32,8 @@ pub(in crate::mcp::tools) struct ListArguments {
     pub(in crate::mcp::tools) recursive: Option<bool>,
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub(in crate::mcp::tools) limit: Option<u32>,
+    /// Entries to skip
+    pub(in crate::mcp::tools) offset: Option<u32>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -61,13 +63,32 @@ impl From<FileEntry> for FsEntry {
 async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<FsEntry>> {
     let which = call.sandbox(&arguments.name)?;
     let recursive = arguments.recursive.unwrap_or(false);
-    let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT);
+    let limit = arguments.up_to(DEFAULT_LIMIT);
     let listed = call.engine().list(&call.who, &which, &arguments.path, recursive, limit).await;
     let found = match listed {
         Ok(found) => found,
         Err(error) => return Err(explained_at(&call, &which, &arguments.name, &arguments.path, error).await),
     };
     Ok(listed_entries(&call, "sandbox_fs", &arguments, found))
+}
+
+impl ListArguments {
+    /// How many entries must be found for this page.
+    pub(in crate::mcp::tools) fn up_to(&self, default: u32) -> u32 {
+        self.offset.unwrap_or(0).saturating_add(self.limit.unwrap_or(default)).min(MAX_LIMIT)
+    }
+
+    /// The same call with `more`.
+    fn again(&self, tools: &str, more: Value) -> String {
+        let mut call = json!({ "name": self.name, "path": self.path });
+        if self.recursive == Some(true) {
+            call["recursive"] = json!(true);
+        }
+        if let (Some(call), Value::Object(more)) = (call.as_object_mut(), more) {
+            call.extend(more);
+        }
+        written(&format!("{tools}_list"), &call)
+    }
 }
 
 /// The entries that fit an answer. All of them do if the caller said how many there may be. `tools`: what the names of
@@ -78,34 +99,56 @@ pub(in crate::mcp::tools) fn listed_entries(
     arguments: &ListArguments,
     found: Listing,
 ) -> Answer<Vec<FsEntry>> {
-    let n_entries = found.entries.len();
-    let mut entries: Vec<_> = found.entries.into_iter().map(FsEntry::from).collect();
+    let (n_found, n_skipped) = (found.entries.len(), arguments.offset.unwrap_or(0) as usize);
+    let mut entries: Vec<_> = found.entries.into_iter().skip(n_skipped).map(FsEntry::from).collect();
     let mut cut = None;
     if arguments.limit.is_none() {
         cut = fit("data", &mut entries, call.max_bytes(None));
     }
+    let n_seen = n_skipped + entries.len();
+    let is_page = found.truncated && cut.is_none();
     if let Some(cut) = &mut cut {
-        let ListArguments { name, path, recursive, .. } = arguments;
-        let more = json!({
-            "name": name, "path": path, "recursive": recursive.unwrap_or(false), "limit": n_entries,
-        });
-        let directory = entries.iter().rev().find(|entry| entry.kind == Kind::Directory);
-        let one = json!({ "name": name, "path": directory.map_or(path.as_str(), |entry| &entry.path) });
-        let hint = format!(
-            "{} of {n_entries} entries are listed. Call {} for one directory, or {} for all of them.",
+        let at_least = if found.truncated { "more than " } else { "" };
+        let mut ways = ways_on(tools, arguments, &entries, n_seen);
+        if !found.truncated && n_skipped == 0 {
+            ways.push(format!("{} for all of them", arguments.again(tools, json!({ "limit": n_found }))));
+        }
+        cut.hint = Some(format!(
+            "{} of {at_least}{n_found} entries are listed. Call {}.",
             entries.len(),
-            written(&format!("{tools}_list"), &one),
-            written(&format!("{tools}_list"), &more)
-        );
-        cut.hint = Some(hint);
+            ways.join(", or ")
+        ));
     }
-    let answer = Answer::new(entries).truncate(cut);
-    answer.warn_all(found.truncated.then(|| {
+    let more = is_page.then(|| {
         format!(
-            "Only the first {n_entries} entries are listed: there are more, or listing them took too long. List a \
-             subdirectory, or set a larger limit (at most {MAX_LIMIT})."
+            "There are more entries, or listing them took too long. Call {}.",
+            ways_on(tools, arguments, &entries, n_seen).join(", or ")
         )
-    }))
+    });
+    Answer::new(entries).truncate(cut).warn_all(more)
+}
+
+/// The calls that lead on from a listing that is not whole.
+fn ways_on(tools: &str, arguments: &ListArguments, entries: &[FsEntry], n_seen: usize) -> Vec<String> {
+    let ListArguments { name, path, recursive, limit, .. } = arguments;
+    let mut ways = Vec::new();
+    if !entries.is_empty() && n_seen < MAX_LIMIT as usize {
+        let more = match limit {
+            Some(limit) => json!({ "offset": n_seen, "limit": limit }),
+            None => json!({ "offset": n_seen }),
+        };
+        ways.push(format!("{} for the next ones", arguments.again(tools, more)));
+    }
+    let directory = entries.iter().rev().find(|entry| entry.kind == Kind::Directory);
+    if let Some(directory) = directory.filter(|_| recursive.unwrap_or(false)) {
+        let one = json!({ "name": name, "path": directory.path });
+        ways.push(format!("{} for one directory", written(&format!("{tools}_list"), &one)));
+    }
+    if tools == "sandbox_fs" {
+        let some = json!({ "name": name, "path": path, "glob": "*.py" });
+        ways.push(format!("{} for those of a name", written("sandbox_fs_search", &some)));
+    }
+    ways
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

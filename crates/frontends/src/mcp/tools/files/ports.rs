@@ -27,7 +27,6 @@ pub(super) fn tools() -> Vec<Tool> {
 #[derive(Debug, Deserialize, JsonSchema)]
 struct PortsArguments {
     name: String,
-    /// Expose this port first.
     expose: Option<Expose>,
     /// Withdraw this exposed port first.
     #[schemars(range(min = 1))]
@@ -39,12 +38,15 @@ struct PortsArguments {
 struct Expose {
     #[schemars(range(min = 1))]
     port: u16,
+    #[schemars(extend("x-full-only" = true))]
     /// Without a token, for everybody who reaches the daemon
     public: Option<bool>,
-    /// Also publish it on this port of the host; 0 for any free one
+    // Also publish it on this port of the host; 0 for any free one. Without words, it fits the short list of tools.
     host_port: Option<u16>,
+    #[schemars(extend("x-full-only" = true))]
     /// Default tcp; a UDP port needs hostPort
     protocol: Option<Protocol>,
+    #[schemars(extend("x-full-only" = true))]
     /// Default 3600
     #[schemars(range(min = 1, max = MAX_TTL_SECONDS))]
     ttl_seconds: Option<u64>,

@@ -6,9 +6,10 @@ use engine::{GrepMatch, GrepQuery, SandboxRef};
 use sandbox::ErrorKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::{explained, read_up_to};
-use crate::mcp::{Answer, Call, Failure, Tool, ToolResult};
+use crate::mcp::{Answer, Call, Failure, Tool, ToolResult, next_call::written};
 
 /// Results when the caller does not say, and at most.
 const DEFAULT_LIMIT: u32 = 100;
@@ -100,10 +101,7 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<SearchResu
             };
             let found = call.engine().grep(&call.who, &which, query).await;
             let found = found.map_err(|error| {
-                explained(error).or_hint(
-                    ErrorKind::InvalidRequest,
-                    "Set literal: true to search for plain text, or correct the expression.",
-                )
+                explained(error).or_hint(ErrorKind::InvalidRequest, &unfit_hint(&arguments.name, root, grep))
             })?;
             let matches = with_context(&call, &which, found.matches, arguments.context.unwrap_or(0)).await;
             SearchResult { paths: None, matches: Some(matches), truncated: found.truncated }
@@ -116,6 +114,16 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<SearchResu
              pattern, or set a larger limit (at most {MAX_LIMIT})."
         )
     })))
+}
+
+/// The next step after what is no regular expression: a pattern such as `*.ts` is one of names.
+fn unfit_hint(name: &str, path: &str, grep: &str) -> String {
+    const LITERAL: &str = "Set literal: true to search for plain text, or correct the expression.";
+    if !grep.starts_with('*') {
+        return LITERAL.to_owned();
+    }
+    let by_name = written("sandbox_fs_search", &json!({ "name": name, "path": path, "glob": grep }));
+    format!("Call {by_name} to find files by name. {LITERAL}")
 }
 
 /// A pattern without a directory means files of that name wherever they are.

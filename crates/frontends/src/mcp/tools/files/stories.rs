@@ -185,7 +185,7 @@ async fn listings_have_whole_modes_and_times_and_tell_that_they_are_cut() {
         .ask("sandbox_fs_list", json!({ "name": "web", "path": "/d", "recursive": true, "limit": 2 }))
         .await;
     assert_eq!(all["data"].as_array().unwrap().len(), 2);
-    assert!(all["warnings"][0].as_str().unwrap().contains("first 2 entries"), "{all}");
+    assert!(all["warnings"][0].as_str().unwrap().contains(r#""offset":2"#), "{all}");
     client.error("sandbox_fs_list", json!({ "name": "web", "path": "/d/a" }), "wrong_state").await;
 }
 
@@ -453,9 +453,29 @@ async fn long_files_and_long_lists_are_cut_with_the_call_for_the_rest() {
     let n_listed = envelope["data"].as_array().unwrap().len();
     assert!(n_listed < 900 && envelope["data"].to_string().len() <= 24 * 1024 + 2, "{n_listed}");
     let hint = envelope["truncated"][0]["hint"].as_str().unwrap();
-    let all = json!({ "name": "box", "path": "many", "recursive": false, "limit": 900 });
+    let all = json!({ "name": "box", "path": "many", "limit": 900 });
     assert!(hint.contains(&format!("sandbox_fs_list {all}")), "{hint}");
+    assert!(!hint.contains("for one directory") && hint.contains("sandbox_fs_search"), "{hint}");
+    let next = json!({ "name": "box", "path": "many", "offset": n_listed });
+    assert!(hint.contains(&format!("sandbox_fs_list {next}")), "{hint}");
     let whole = client.ask("sandbox_fs_list", all).await;
     assert_eq!(whole["data"].as_array().unwrap().len(), 900);
     assert!(whole.get("truncated").is_none());
+    let rest = client.data("sandbox_fs_list", next).await;
+    assert_eq!(rest[0], whole["data"][n_listed]);
+
+    // More than one answer tells of: nothing promises all of them, and the last page says nothing of more.
+    let more = "cd many; touch $(seq 901 2100)";
+    client.data("sandbox_shell", json!({ "name": "box", "command": more })).await;
+    let envelope = client.ask("sandbox_fs_list", json!({ "name": "box", "path": "many" })).await;
+    let hint = envelope["truncated"][0]["hint"].as_str().unwrap();
+    assert!(hint.contains("of more than 1000 entries") && !hint.contains("for all"), "{hint}");
+    assert!(envelope.get("warnings").is_none(), "{envelope}");
+    let page = |offset: u64| json!({ "name": "box", "path": "many", "offset": offset, "limit": 700 });
+    let envelope = client.ask("sandbox_fs_list", page(700)).await;
+    assert_eq!(envelope["data"].as_array().unwrap().len(), 700);
+    assert!(envelope["warnings"].to_string().contains(r#"\"offset\":1400"#), "{envelope}");
+    let envelope = client.ask("sandbox_fs_list", page(1400)).await;
+    assert_eq!(envelope["data"].as_array().unwrap().len(), 700);
+    assert!(envelope.get("warnings").is_none(), "{envelope}");
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use engine::{BuildEvent, BuildSpec, BuiltImage, DockerfileSource, QUEUED_BUILD_EVENTS};
+use engine::{BuildEvent, BuildSpec, BuiltImage, ByteStream, DockerfileSource, QUEUED_BUILD_EVENTS};
 use sandbox::{Error, ErrorKind, NetworkSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,17 +12,20 @@ use super::pull::PROGRESS_EVERY;
 use crate::{
     builds::{platform, preset, reference},
     images::Pulling,
-    mcp::{Answer, Call, Failure, ToolResult, hostfs::Source},
+    mcp::{Answer, Call, Failure, ToolResult, hostfs::Source, tools::once},
 };
 
 /// The end of what the commands printed that an answer has.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
+/// An archive without members is two empty blocks.
+const EMPTY_TAR: [u8; 1024] = [0; 1024];
+
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BuildArguments {
-    /// Host path of the context: a directory, or a tar of one
-    context_path: String,
+    /// Host path of the context: a directory, or a tar of one. Not needed for a Dockerfile given as text
+    context_path: Option<String>,
     /// Path in the context, or the text itself; default Dockerfile
     dockerfile: Option<String>,
     /// Name of the image
@@ -61,12 +64,11 @@ pub(super) struct Built {
 
 pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<Built> {
     let spec = spec_of(&arguments)?;
-    let source = Source::open(&call, &arguments.context_path).await?;
+    let context = context(&call, &arguments, &spec).await?;
     let (sender, mut events) = mpsc::channel(QUEUED_BUILD_EVENTS);
     let pulling = Pulling::default();
     let mut progress = BuildProgress { call: &call, output: String::new(), step: 0.0, total: 0.0, last: 0.0 };
     let mut next_look = Instant::now();
-    let context = source.into_stream();
     let work = call.engine().build_image(&call.who, spec, context, sender, pulling.progress());
     let mut work = std::pin::pin!(work);
     let ended = loop {
@@ -97,6 +99,16 @@ pub(super) async fn build(call: Call, arguments: BuildArguments) -> ToolResult<B
         built: true,
     })
     .warn_all(built.warnings))
+}
+
+/// The files that the Dockerfile may copy: none where its text is all that is given.
+async fn context(call: &Call, arguments: &BuildArguments, spec: &BuildSpec) -> Result<ByteStream, Failure> {
+    match (&arguments.context_path, &spec.dockerfile) {
+        (Some(path), _) => Ok(Source::open(call, path).await?.into_stream()),
+        (None, DockerfileSource::Text(_)) => Ok(once(EMPTY_TAR.to_vec())),
+        (None, DockerfileSource::Path(_)) => Err(Failure::invalid("contextPath is missing")
+            .with_hint("Give the host path of the context, or the text of the Dockerfile as dockerfile.")),
+    }
 }
 
 fn spec_of(arguments: &BuildArguments) -> Result<BuildSpec, Failure> {

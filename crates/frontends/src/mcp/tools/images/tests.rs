@@ -65,6 +65,20 @@ impl World {
 }
 
 #[tokio::test]
+async fn a_dockerfile_in_a_text_needs_no_context() {
+    let world = World::new().await;
+    world.import("one", "team/app:1").await;
+    let dockerfile = "FROM team/app:1\nENV WORD=two\n";
+    let build = json!({ "dockerfile": dockerfile, "tag": "team/app:2" });
+    let built = world.client.data("image_build", build).await;
+    assert_eq!((&built["built"], &built["references"]), (&json!(true), &json!(["docker.io/team/app:2"])));
+    let detail = world.client.data("image_inspect", json!({ "reference": "team/app:2" })).await;
+    assert!(detail["config"]["env"].to_string().contains("WORD=two"), "{detail}");
+    let error = world.client.error("image_build", json!({ "tag": "team/app:3" }), "invalid_request").await;
+    assert_eq!(error["message"], "contextPath is missing");
+}
+
+#[tokio::test]
 async fn an_image_is_imported_looked_at_tagged_and_removed() {
     let world = World::new().await;
     let client = &world.client;

@@ -11,7 +11,10 @@ use serde_json::{Map, Value, json};
 use super::redact;
 use crate::mcp::{
     Answer, Call, ToolResult,
-    tools::select::{Row, Selector, Status},
+    tools::{
+        network,
+        select::{Row, Selector, Status},
+    },
 };
 
 /// Most sandboxes in one answer.
@@ -188,7 +191,10 @@ fn config(view: &SandboxView) -> Map<String, Value> {
             "idleTimeoutSecs": view.lifetime.idle.map(|span| span.as_secs_f64()),
             "onExpiry": view.lifetime.on_expiry,
         },
-        "network": { "disabled": true },
+        "network": {
+            "preset": plan.network.own.preset.as_str(),
+            "rules": network::rules(&view.spec.network),
+        },
     }))
 }
 

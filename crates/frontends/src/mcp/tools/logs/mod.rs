@@ -37,6 +37,9 @@ const TAIL_SPAN: u64 = 1024;
 /// Two commands that print at the same moment reach their ledgers within this time; only then is their order known.
 const SETTLE: Duration = Duration::from_millis(20);
 
+/// Signs that mean something in a regular expression and are rare in what is looked for.
+const REGEX_SIGNS: [char; 8] = ['|', '*', '^', '$', '\\', '[', '+', '?'];
+
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Logs;
         "sandbox_logs_read", "Read sandbox logs", READS, read:
@@ -82,7 +85,7 @@ struct LogFields {
     until: Option<String>,
     /// Default stdout, stderr, output (of terminals); system: starts and ends
     sources: Option<Vec<LogSource>>,
-    /// Text that a line contains
+    /// Plain text that a line contains
     grep: Option<String>,
     /// execSessionIds
     session_ids: Option<Vec<SessionId>>,
@@ -171,6 +174,15 @@ impl Filter {
             sessions: sessions.map(|ids| ids.iter().filter_map(SessionId::exec).collect()),
             warnings,
         })
+    }
+
+    /// Nothing was found, perhaps because the text was meant as an expression.
+    fn warning_of_nothing(&self) -> Option<String> {
+        let text = self.grep.as_deref().filter(|text| text.contains(REGEX_SIGNS))?;
+        let shown: String = text.chars().take(64).collect();
+        Some(format!(
+            "No line contains {shown:?}: grep is plain text here, not a regular expression. Give one word of it."
+        ))
     }
 
     fn wants_exec(&self, view: &ExecView) -> bool {
@@ -293,8 +305,10 @@ impl Page {
     }
 
     fn answer(self, filter: Filter) -> Answer<Logs> {
+        let nothing = if self.entries.is_empty() { filter.warning_of_nothing() } else { None };
         let mut warnings = filter.warnings;
         warnings.extend(self.warnings);
+        warnings.extend(nothing);
         warnings.dedup();
         let logs = Logs { entries: self.entries.into(), next_cursor: self.cursor.to_string() };
         Answer::new(logs).warn_all(warnings).truncate(self.truncated)

@@ -133,12 +133,7 @@ pub(crate) async fn begin(call: &Call, mut prepared: Prepared, closes_stdin: boo
     prepared.spec.stdin |= is_open;
     let launched = launch(call, &prepared).await?;
     let input = match prepared.stdin.take() {
-        Some(_)
-            if prepared.spec.request_id.is_some()
-                && call.engine().has_stdin(&call.who, &launched.which, &launched.exec.id).await? =>
-        {
-            None
-        }
+        Some(bytes) if call.engine().is_fed(&call.who, &launched.exec, &bytes).await? => None,
         // A terminal's stdin is open whether asked for or not.
         None if closes_stdin && prepared.spec.terminal.is_some() => Some(Bytes::new()),
         input => input,

@@ -21,7 +21,7 @@ use crate::links::ChangedFiles;
 use crate::mcp::{
     Answer, Call, Nullable, ToolResult,
     tools::{
-        denials,
+        changed_files, denials,
         lacks::{self, FailedCommand},
         telling::while_waiting,
     },
@@ -355,8 +355,10 @@ impl<'a> Poll<'a> {
         };
         let changed = last.files;
         let more_files = changed.warning();
-        let files = changed.linked(&call.links(), &self.view.sandbox, self.view.sandbox.as_str());
-        let truncated = page.truncated.map(|cut| cut.told(&self.target.exec));
+        let name = self.view.sandbox.as_str();
+        let mut files = changed.linked(&call.links(), &self.view.sandbox, name);
+        let files_cut = changed_files::shorten(&mut files, name);
+        let truncated = page.truncated.map(|cut| cut.told(&self.target.exec)).into_iter().chain(files_cut);
         let polled = Polled {
             events: page.events,
             next_cursor: page.cursor,

@@ -4,7 +4,7 @@ use sandbox::Capability;
 use serde_json::{Value, json};
 
 use crate::mcp::{
-    HostPolicy, HostRoot, Settings,
+    HostPolicy, HostRoot, Settings, Toolsets,
     testing::{Client, ask},
 };
 
@@ -342,7 +342,7 @@ async fn a_long_list_of_changes_and_a_long_patch_are_cut_with_the_call_for_the_r
 #[test]
 fn the_source_of_a_snapshot_is_listed_as_required() {
     let tool = crate::mcp::testing::native().find("snapshot_create").unwrap();
-    for listed in [tool.input.full(), tool.input.brief()] {
+    for listed in [tool.input.full(), tool.input.brief(&Toolsets::default())] {
         assert_eq!(listed["required"], json!(["fromSandbox"]));
     }
     assert!(tool.input.checked().get("required").is_none());

@@ -130,7 +130,7 @@ async fn write(call: Call, arguments: WriteArguments) -> ToolResult<InVolume<Wri
 
 async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec<FsEntry>> {
     let which = meant(&call, &arguments.name)?;
-    let (recursive, limit) = (arguments.recursive.unwrap_or(false), arguments.limit.unwrap_or(MAX_LIMIT));
+    let (recursive, limit) = (arguments.recursive.unwrap_or(false), arguments.up_to(MAX_LIMIT));
     let path = within(&arguments.path)?;
     let listed = call.engine().list(&call.who, &which, &path, recursive, limit).await;
     Ok(listed_entries(&call, "volume_fs", &arguments, listed.map_err(explained)?))

@@ -167,7 +167,7 @@ async fn a_directory_is_listed_whole_if_asked() {
     assert_eq!(listed.as_array().unwrap().len(), 1100);
     let envelope = client.ask("volume_fs_list", json!({ "name": "v", "path": "/" })).await;
     let hint = envelope["truncated"][0]["hint"].as_str().unwrap();
-    let all = json!({ "name": "v", "path": "/", "recursive": false, "limit": 1100 });
+    let all = json!({ "name": "v", "path": "/", "limit": 1100 });
     assert!(hint.contains(&format!("volume_fs_list {all}")), "{hint}");
 }
 
