@@ -95,7 +95,7 @@ function PortRow({ sandbox, port, reload }: { sandbox: Sandbox; port: Port; relo
       </td>
       <td class="actions">
         <span class="row tight nowrap">
-          {isTcp && port.listening !== false && (
+          {canChange.value && isTcp && port.listening !== false && (
             <Button small icon="out" onClick={() => void openPort(sandbox, port.port)}>
               Open
             </Button>

@@ -15,8 +15,9 @@ type Props = {
 /** Asks for a name and does something with it. */
 export function NameDialog({ title, initial, onClose, onName, onDone }: Props) {
   const [name, setName] = useState(initial ?? "");
+  const isName = !/^\.{0,2}$/.test(name.trim()) && !name.includes("/");
   const submit = async () => {
-    if (!name.trim()) return;
+    if (!isName) return;
     if (await attempt(title, () => onName(name.trim()))) {
       onClose();
       onDone(name.trim());
@@ -30,13 +31,13 @@ export function NameDialog({ title, initial, onClose, onName, onDone }: Props) {
       foot={
         <>
           <Button onClick={onClose}>Cancel</Button>
-          <Button kind="primary" submit disabled={!name.trim()}>
+          <Button kind="primary" submit disabled={!isName}>
             Save
           </Button>
         </>
       }
     >
-      <Field label="Name" value={name} onInput={setName} autoFocus mono />
+      <Field label="Name" value={name} onInput={setName} hint="One name, without a slash." autoFocus mono />
     </Dialog>
   );
 }
