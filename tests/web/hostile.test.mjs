@@ -37,8 +37,12 @@ async function unharmed() {
 
 test("labels and the environment are text, and marks that turn text show", async () => {
   await goTo(page, given.daemon, "sandboxes");
-  await page.getByText("x-label=<img src=x").waitFor();
   await page.getByText("turned=invoice⟨202E⟩gnp.exe").waitFor();
+  // What has no room is named where the mouse rests.
+  await page.getByTitle("x-label=<img src=x").waitFor();
+  await page.setViewportSize({ width: 1700, height: 900 });
+  await page.getByText("x-label=<img src=x").waitFor();
+  await page.setViewportSize({ width: 1440, height: 900 });
   await shoot(page, "hostile-list");
   await open("overview");
   await page.getByText("<script>").first().waitFor();

@@ -110,23 +110,27 @@ export function EditorView({ sandbox, path, text, isCut, readNow, onSaved }: Pro
     <div class="fill">
       {standing === "conflict" && (
         <Notice tone="warn">
-          The file was changed in the sandbox since you began.{" "}
-          <span class="row tight">
-            <Button small onClick={reload}>
-              Reload
-            </Button>
-            <Button small kind="danger" onClick={() => void save(true)}>
-              Overwrite
-            </Button>
-          </span>
+          <div class="row">
+            The file was changed in the sandbox since you began.
+            <span class="row tight push">
+              <Button small onClick={reload}>
+                Reload
+              </Button>
+              <Button small kind="danger" onClick={() => void save(true)}>
+                Overwrite
+              </Button>
+            </span>
+          </div>
         </Notice>
       )}
       {standing === "restored" && (
         <Notice>
-          What you typed here before is back. It is not saved.{" "}
-          <Button small onClick={() => take(base.current)}>
-            Discard
-          </Button>
+          <div class="row">
+            What you typed here before is back. It is not saved.
+            <Button small onClick={() => take(base.current)}>
+              Discard
+            </Button>
+          </div>
         </Notice>
       )}
       <div class="editor-host" ref={host} />

@@ -65,9 +65,12 @@ function useKeptInSight(element: { readonly current: HTMLElement | null }): () =
     const page = element.current?.closest(".page");
     const above = element.current?.parentElement;
     if (!page || !above) return;
+    let top = page.scrollTop;
     const scrolled = () => {
       const below = (element.current?.getBoundingClientRect().bottom ?? 0) - page.getBoundingClientRect().bottom;
-      isFollowing.current = below < NEAR;
+      // Only people scroll up. Further down, what grows may be faster than the page.
+      if (below < NEAR || page.scrollTop < top) isFollowing.current = below < NEAR;
+      top = page.scrollTop;
     };
     page.addEventListener("scroll", scrolled, { passive: true });
     const observer = new ResizeObserver(show);
