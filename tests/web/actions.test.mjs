@@ -155,6 +155,7 @@ test("the network's preset changes, and what was denied is allowed from the log"
   // The daemon's own socket for the sandbox's traffic is no port of the sandbox.
   await goTo(page, daemon, `sandboxes/${netlab}/ports`);
   await page.getByText("Nothing listens").waitFor();
+  assert.deepEqual((await get("/v1/sandboxes/netlab/ports")).ports, []);
   // The list shows what a sandbox may reach where nothing flows.
   await goTo(page, daemon, "sandboxes");
   await page.getByRole("row").filter({ hasText: "netlab" }).locator(".cell-network").getByText("packages").waitFor();

@@ -31,7 +31,7 @@ test("a new file never empties one that is there, and has a name of its own", as
   await button("New file").click();
   await dialog.getByLabel("Name").fill("notes.txt");
   await page.keyboard.press("Enter");
-  await page.locator(".toast.bad").getByText("notes.txt").waitFor();
+  await dialog.getByRole("alert").getByText("notes.txt").waitFor();
   assert.equal(await read("notes.txt"), "kept");
   for (const name of ["..", ".", "a/b", "/etc/passwd", " "]) {
     await dialog.getByLabel("Name").fill(name);
@@ -94,7 +94,7 @@ test("what an agent writes shows in the editor, and is not overwritten unseen", 
   await page.reload();
 });
 
-test("what was typed is there again after a look at something else, and a page with it asks before it closes", async () => {
+test("unsaved text is there after a look at something else, and its page asks before it closes", async () => {
   await write("draft.txt", "first\n");
   await edit("/root/draft.txt", "unsaved words");
   await page.getByRole("link", { name: "Ports" }).click();

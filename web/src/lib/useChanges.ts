@@ -48,8 +48,8 @@ export function useEveryTenSeconds(callback: () => void): void {
 }
 
 /**
- * Calls back when somebody may have changed things of a kind: with calls whose action has its name, and now and then for
- * whoever does not hear of the calls of others.
+ * Calls back when somebody may have changed things of a kind: with calls whose action has its name, and every ten
+ * seconds for whoever does not hear of the calls of others.
  */
 export function useOthersChanges(kind: RegExp, callback: () => void): void {
   useCallsDone((call) => kind.test(call.action), callback);

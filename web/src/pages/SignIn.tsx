@@ -7,6 +7,7 @@ import { Notice } from "../components/Notice";
 import { useTitle } from "../lib/hooks";
 import { enter } from "../state/session";
 
+const UNKNOWN_KEY = "This key opens nothing here: it is mistyped, revoked or expired.";
 const isUnknown = (error: unknown) => error instanceof ApiError && error.kind === "unauthenticated";
 
 /** What whoever looked on by a shared address sees when it has ended. */
@@ -37,7 +38,7 @@ export function SignIn({ why }: { why: string | null }) {
     try {
       await enter({ key: key.trim() });
     } catch (refused) {
-      setError(isUnknown(refused) ? "This key opens nothing here: it is mistyped, revoked or expired." : wordsOf(refused));
+      setError(isUnknown(refused) ? UNKNOWN_KEY : wordsOf(refused));
       setBusy(false);
     }
   };

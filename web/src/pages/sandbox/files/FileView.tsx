@@ -87,7 +87,9 @@ export function FileView({ sandbox, entry, error, reload, onChanged }: Props) {
       </div>
       {error !== null && <ErrorNotice error={error} retry={reload} />}
       {content.error !== null && <ErrorNotice error={content.error} retry={content.reload} />}
-      {content.value && <PreviewView sandbox={sandbox} path={path} preview={content.value} readNow={readNow} onSaved={saved} />}
+      {content.value && (
+        <PreviewView sandbox={sandbox} path={path} preview={content.value} readNow={readNow} onSaved={saved} />
+      )}
       {!isFile && <p class="panel-body faint">This is a {entry.kind}. It has no content to show.</p>}
       {isRenaming && (
         <NameDialog

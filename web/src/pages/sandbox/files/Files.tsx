@@ -68,5 +68,6 @@ function Current({ sandbox, path, onChanged }: { sandbox: Sandbox; path: string;
   if (!found.value) return <div class="files-content" />;
   const entry: FileEntry = { ...found.value, path };
   if (entry.kind === "directory") return <DirectoryView sandbox={sandbox.id} path={path} onChanged={onChanged} />;
-  return <FileView sandbox={sandbox.id} entry={entry} error={found.error} reload={found.reload} onChanged={onChanged} />;
+  const { error, reload } = found;
+  return <FileView sandbox={sandbox.id} entry={entry} error={error} reload={reload} onChanged={onChanged} />;
 }

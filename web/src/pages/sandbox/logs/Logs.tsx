@@ -82,8 +82,10 @@ function finder(found: readonly Line[]): (line: Line) => boolean {
     }
   }
   // Of a long line, the part around the text is found.
-  return (line) =>
-    (texts.get(`${line.exec} ${line.entry}`) ?? []).some((text) => text.includes(line.text) || line.text.includes(text));
+  return (line) => {
+    const near = texts.get(`${line.exec} ${line.entry}`) ?? [];
+    return near.some((text) => text.includes(line.text) || line.text.includes(text));
+  };
 }
 
 /** What the daemon found, and what it did not: what was printed since, and text with colours in it. */

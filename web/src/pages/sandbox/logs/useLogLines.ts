@@ -5,7 +5,16 @@ import type { Exec, ExecEntry } from "../../../api/types";
 import { commandLine } from "../../../lib/format";
 import { plainLine, plainText } from "../../../lib/plain";
 
-export type Line = { key: string; exec: string; entry: number; atMs: number; stream: "stdout" | "stderr"; text: string; from: string };
+export type Line = {
+  key: string;
+  exec: string;
+  entry: number;
+  atMs: number;
+  stream: "stdout" | "stderr";
+  text: string;
+  /** The command that printed it. */
+  from: string;
+};
 
 /** Execs read, entries of each, and lines kept. */
 const MAX_EXECS = 40;
