@@ -99,8 +99,10 @@ export function PolicyPanel({ sandbox, view, reload }: Props) {
 function NewRule({ onRule }: { onRule: (rule: Rule) => Promise<boolean> }) {
   const [target, setTarget] = useState("");
   const add = async (action: Rule["action"]) => {
-    // What was refused stays, to be mended.
-    if (target.trim() && (await onRule({ action, target: target.trim() }))) setTarget("");
+    if (!target.trim()) return;
+    // What was refused stays, to be mended, and so does what was typed meanwhile.
+    const isDone = await onRule({ action, target: target.trim() });
+    if (isDone) setTarget((now) => (now === target ? "" : now));
   };
   return (
     <form

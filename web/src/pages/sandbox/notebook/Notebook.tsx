@@ -97,7 +97,8 @@ function NewCell({ sandbox, target, contexts }: { sandbox: Sandbox; target: Targ
     const isStarted = await attempt("The code did not start", () =>
       send<ExecResult>("POST", path("sandboxes", sandbox.id, "execs"), { cell, trackFiles: true }),
     );
-    if (isStarted) setCode("");
+    // What was typed meanwhile stays.
+    if (isStarted) setCode((now) => (now === code ? "" : now));
   };
   const isNew = target.context !== null && !contexts.some((context) => context.name === target.context);
   return (

@@ -61,7 +61,8 @@ function RunLine({ sandbox, onStarted }: { sandbox: Sandbox; onStarted: (exec: s
     if (!line.trim()) return;
     const start = async () => onStarted((await startCommand(sandbox.id, commandOf(line))).id);
     const isStarted = await attempt("Not started", start);
-    if (isStarted) setLine("");
+    // What was typed meanwhile stays.
+    if (isStarted) setLine((now) => (now === line ? "" : now));
   };
   return (
     <form class="row nowrap" onSubmit={run}>
