@@ -186,7 +186,7 @@ test("shares are listed, and one of them is revoked alone", async () => {
   await shoot(owner, "shares");
   await row.getByRole("button", { name: "Revoke" }).click();
   await owner.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
-  await first.guest.getByText("Your session ended").waitFor();
+  await first.guest.getByRole("heading", { name: "This shared address has ended" }).waitFor();
   await row.waitFor({ state: "detached" });
   assert.equal(await rows.count(), before + 1);
   await given.shell("lab", "echo still shown");

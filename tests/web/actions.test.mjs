@@ -152,6 +152,10 @@ test("the network's preset changes, and what was denied is allowed from the log"
   await page.waitForFunction(() => !document.querySelector(".toast.bad"));
   while ((await policy()).preset !== "packages") await page.waitForTimeout(50);
   assert.deepEqual((await policy()).allow.sort(), ["allowed.example", "denied.example"]);
+  // The daemon's own socket for the sandbox's traffic is no port of the sandbox.
+  await goTo(page, daemon, `sandboxes/${netlab}/ports`);
+  await page.getByText("Nothing listens").waitFor();
+  assert.deepEqual((await get("/v1/sandboxes/netlab/ports")).ports, []);
   // The list shows what a sandbox may reach where nothing flows.
   await goTo(page, daemon, "sandboxes");
   await page.getByRole("row").filter({ hasText: "netlab" }).locator(".cell-network").getByText("packages").waitFor();

@@ -37,8 +37,12 @@ async function unharmed() {
 
 test("labels and the environment are text, and marks that turn text show", async () => {
   await goTo(page, given.daemon, "sandboxes");
-  await page.getByText("x-label=<img src=x").waitFor();
   await page.getByText("turned=invoice⟨202E⟩gnp.exe").waitFor();
+  // What has no room is named where the mouse rests.
+  await page.getByTitle("x-label=<img src=x").waitFor();
+  await page.setViewportSize({ width: 1700, height: 900 });
+  await page.getByText("x-label=<img src=x").waitFor();
+  await page.setViewportSize({ width: 1440, height: 900 });
   await shoot(page, "hostile-list");
   await open("overview");
   await page.getByText("<script>").first().waitFor();
@@ -71,9 +75,9 @@ test("output and names of files are text", async () => {
 });
 
 test("HTML and pictures that code shows run nothing and load nothing", async () => {
-  const html = `<h1>shown</h1><script>parent.document.title='owned'</script><img src=http://192.0.2.1/pixel><a href='javascript:alert(1)'>x</a><form action=http://192.0.2.1/><input></form><iframe src=http://192.0.2.1/></iframe><meta http-equiv=refresh content='0;url=http://192.0.2.1/'><style>*{background:url(http://192.0.2.1/c)}</style>`;
+  const html = `<h1 style='color: red' onclick=alert(1)>shown</h1><script>parent.document.title='owned'</script><img src=http://192.0.2.1/pixel><a href='javascript:alert(1)'>x</a><form action=http://192.0.2.1/><input></form><iframe src=http://192.0.2.1/></iframe><meta http-equiv=refresh content='0;url=http://192.0.2.1/'><style>*{background:url(http://192.0.2.1/c)}</style>`;
   const svg = `<svg xmlns='http://www.w3.org/2000/svg' width='60' height='40' onload='alert(1)'><script>alert(1)</script><image href='http://192.0.2.1/i'/><rect width='60' height='40' fill='red'/></svg>`;
-  const table = `<table><tr><td onclick=alert(1)><b>bold</b><img src=x onerror=alert(1)>cell</td></tr></table>`;
+  const table = `<table style='width: 1px'><tr><td onclick=alert(1)><b>bold</b><img src=x onerror=alert(1)>cell</td></tr></table>`;
   const show = (kind, content) => `class S:\n    def ${kind}(self): return ${JSON.stringify(content)}\nS()`;
   for (const [kind, content] of [
     ["_repr_html_", html],

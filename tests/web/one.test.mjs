@@ -63,6 +63,17 @@ test("a terminal is whole again after the page is loaded anew", async () => {
   await page.getByText("The program has ended.").first().waitFor();
 });
 
+test("a terminal that is hidden can be shown again, and one is ended from the page", async () => {
+  await page.getByRole("button", { name: "Hide terminal 1" }).click();
+  const hidden = page.getByRole("button", { name: /^Show \d hidden$/ });
+  await hidden.click();
+  await hidden.waitFor({ state: "detached" });
+  await page.getByRole("button", { name: "New terminal" }).click();
+  await screen().getByText("#").first().waitFor();
+  await page.getByRole("button", { name: "End this one" }).click();
+  await page.locator(".terminal-view:not(.hidden)").getByText("The program has ended.").waitFor();
+});
+
 const exec = (text) => page.locator(".exec").filter({ hasText: text }).first();
 
 test("the timeline shows output while it runs, who asked, and kills", async () => {
@@ -129,6 +140,11 @@ test("the notebook shows pictures, tables and errors, and forks a context", asyn
   await runCode("total + 1");
   await page.getByText("135", { exact: true }).waitFor();
   await page.getByText(/forked from python/).waitFor();
+  // Where one types stays in sight while cells are added above it.
+  await page.waitForFunction(() => {
+    const { bottom } = document.querySelector(".new-cell").getBoundingClientRect();
+    return bottom <= innerHeight + 60;
+  });
   await shoot(page, "notebook-forked");
 });
 
@@ -314,6 +330,11 @@ test("logs are searched, also what lies further back than what the page shows", 
   await page.getByText(/ of all output$/).waitFor();
   await given.shell("lab", "echo needle-printed-now");
   await page.locator(".log-line").getByText("printed-now").last().waitFor();
+  // So is what has colours between its letters, which the daemon's search does not see through.
+  await given.shell("lab", "printf 'needle\\033[31m-in-red\\033[0m\\n'");
+  await page.getByLabel("Search the output").fill("needle-in-red");
+  await page.locator(".log-text").getByText("needle-in-red", { exact: true }).waitFor();
+  await page.getByLabel("Search the output").fill("needle-");
   await page.getByRole("group", { name: "Stream" }).getByRole("button", { name: "Errors" }).click();
   await page.getByText("1 line of all output").waitFor();
   assert.equal(await page.locator(".log-text").innerText(), "needle-in-errors");

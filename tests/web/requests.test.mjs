@@ -55,6 +55,24 @@ test("a request shows at once wherever one is, and is granted for a time", async
   noFaults(owner);
 });
 
+test("many requests make one message, and none where they are in sight", async () => {
+  await goTo(owner, daemon, "sandboxes");
+  const all = [await ask(["one.example.org"], "one"), await ask(["two.example.org"], "two")];
+  await owner.getByText("2 requests for more network wait for an answer.").waitFor();
+  assert.equal(await owner.locator(".toast").filter({ hasText: "asks to reach" }).count(), 0);
+  for (const { id: request } of all) {
+    await daemon.call(given.key, "POST", `/v1/sandboxes/lab/network/requests/${request}/refuse`, {});
+  }
+  await owner.getByText(/requests? for more network wait/).waitFor({ state: "detached", timeout: 3_000 });
+  await goTo(owner, daemon, "requests");
+  await owner.getByText("Nothing waits for an answer").waitFor();
+  const last = await ask(["three.example.org"], "three");
+  await item(owner, "three.example.org").getByText("waits").waitFor();
+  assert.equal(await owner.locator(".toast").filter({ hasText: "asks to reach" }).count(), 0);
+  await daemon.call(given.key, "POST", `/v1/sandboxes/lab/network/requests/${last.id}/refuse`, {});
+  noFaults(owner);
+});
+
 test("a request is refused with a reason, on the sandbox's own page", async () => {
   await goTo(owner, daemon, `sandboxes/${id}/network`);
   const asked = await ask(["crawl.example.org"], "to fetch everything");

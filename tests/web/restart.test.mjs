@@ -41,6 +41,29 @@ test("the list and a terminal go on after a restart", async () => {
   noFaults(page);
 });
 
+test("what was typed stays through a restart, also after it was saved once", async () => {
+  await given.shell("lab", "echo first > typed.txt");
+  await goTo(page, given.daemon, `sandboxes/${id}/files?path=/root/typed.txt`);
+  const editor = page.locator(".cm-content");
+  await editor.click();
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type("saved");
+  await page.keyboard.press("Control+s");
+  await page.getByText("Saved typed.txt.").waitFor();
+  await page.keyboard.type(" and typed on");
+  await given.daemon.halt();
+  await page.getByText("The connection to the daemon is lost.").waitFor();
+  const isRead = page.waitForResponse((answer) => answer.url().includes("/files/content"));
+  await given.daemon.comeBack();
+  await isRead;
+  await page.waitForTimeout(300);
+  await editor.getByText("saved and typed on").waitFor();
+  assert.equal(await page.getByText("The file was changed in the sandbox").count(), 0);
+  await page.keyboard.press("Control+s");
+  await page.getByText("Not saved yet.").waitFor({ state: "detached" });
+  noFaults(page);
+});
+
 test("with keys, a restart asks to sign in again and says why", async () => {
   const keyed = await withDaemon();
   const other = await openPage(keyed.browser, keyed.daemon);

@@ -71,6 +71,30 @@ test("only rows in sight exist, and all can be reached", async () => {
   await page.getByRole("button", { name: "Clear" }).click();
 });
 
+test("the list is where it was after a look at one of them, and after a reload", async () => {
+  const list = page.locator(".virtual");
+  const top = () => list.evaluate((box) => box.scrollTop);
+  await list.evaluate((box) => box.scrollTo(0, 20_000));
+  await page.waitForTimeout(100);
+  await page.locator(".virtual-row a").nth(15).click();
+  await page.getByRole("link", { name: "All sandboxes" }).waitFor();
+  await page.goBack();
+  await list.waitFor();
+  assert.equal(await top(), 20_000);
+  await page.reload();
+  await list.waitFor();
+  assert.equal(await top(), 20_000);
+  await page.keyboard.press("Control+k");
+  for (let step = 0; step < 11; step += 1) await page.keyboard.press("ArrowDown");
+  await page.setViewportSize({ width: 1440, height: 600 });
+  await page.keyboard.press("ArrowUp");
+  const [box, chosen] = [page.locator(".palette-list"), page.locator(".palette-item[aria-selected=true]")];
+  const [outer, inner] = [await box.boundingBox(), await chosen.boundingBox()];
+  assert.ok(inner.y + inner.height <= outer.y + outer.height + 1, "the chosen place is in sight");
+  await page.keyboard.press("Escape");
+  await page.setViewportSize({ width: 1440, height: 900 });
+});
+
 /** What the page's own scripts and the layout may take of one frame. A frame has 16.7 ms; a machine under load takes longer
  * in all, and this much of its own processor time only if something is wrong. */
 const MAX_SCRIPT_MS = 12;

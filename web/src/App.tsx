@@ -1,12 +1,13 @@
 import { useEffect } from "preact/hooks";
+import { ApiError } from "./api/errors";
 import { Empty } from "./components/Notice";
 import { Button } from "./components/Button";
 import { Toasts } from "./components/Toasts";
-import { SignIn } from "./pages/SignIn";
+import { ShareEnded, SignIn } from "./pages/SignIn";
 import { Shell } from "./Shell";
 import { Watch } from "./pages/watch/Watch";
 import { takeToken } from "./state/route";
-import { enter, refreshSession, signedIn } from "./state/session";
+import { endGuest, enter, refreshSession, signedIn } from "./state/session";
 import { sayError } from "./state/toasts";
 
 /** Enters with a one-time address where the page was opened with one, or with the session that is there. */
@@ -19,9 +20,15 @@ async function begin(): Promise<void> {
   try {
     await enter(token);
   } catch (error) {
+    const isIn = await refreshSession();
+    if (!isIn && "share" in token && error instanceof ApiError) return endGuest();
     sayError("This address does not open the dashboard any more", error);
-    await refreshSession();
   }
+}
+
+/** Somebody may have signed in meanwhile, in another tab. */
+function lookAgain(): void {
+  if (signedIn.value.state === "out" && !document.hidden) void refreshSession();
 }
 
 export function App() {
@@ -31,7 +38,13 @@ export function App() {
       if (/^#(once|share)=/.test(location.hash)) void begin();
     };
     addEventListener("hashchange", again);
-    return () => removeEventListener("hashchange", again);
+    addEventListener("storage", lookAgain);
+    document.addEventListener("visibilitychange", lookAgain);
+    return () => {
+      removeEventListener("hashchange", again);
+      removeEventListener("storage", lookAgain);
+      document.removeEventListener("visibilitychange", lookAgain);
+    };
   }, []);
   return (
     <>
@@ -44,7 +57,7 @@ export function App() {
 function Inside() {
   const state = signedIn.value;
   if (state.state === "unknown") return null;
-  if (state.state === "out") return <SignIn why={state.why} />;
+  if (state.state === "out") return state.isGuest ? <ShareEnded /> : <SignIn why={state.why} />;
   if (state.state === "unreachable") {
     return (
       <main>

@@ -9,10 +9,12 @@ import { Sandboxes } from "./pages/sandboxes/Sandboxes";
 import { Secrets } from "./pages/secrets/Secrets";
 import { Shares } from "./pages/shares/Shares";
 import { Watch } from "./pages/watch/Watch";
+import { Empty } from "./components/Notice";
 import { Palette } from "./components/Palette";
-import { Side } from "./Side";
+import { mayGo, Side } from "./Side";
+import { useTitle } from "./lib/hooks";
 import { connection } from "./state/live";
-import { route } from "./state/route";
+import { route, to } from "./state/route";
 
 export function Shell() {
   return (
@@ -40,8 +42,11 @@ function skip(event: Event): void {
 }
 
 function Current() {
-  const [page, first, second] = route.value.parts;
+  const [page = "sandboxes", first, second] = route.value.parts;
+  if (!mayGo(page)) return <Nowhere title="Your key does not open this page" />;
   switch (page) {
+    case "sandboxes":
+      return first ? <OneSandbox which={first} tab={second ?? "overview"} /> : <Sandboxes />;
     case "fleet":
       return <Fleet />;
     case "keys":
@@ -61,6 +66,17 @@ function Current() {
     case "watch":
       return <Watch watch={first === "key" ? { key: second ?? "" } : { sandbox: second ?? "" }} />;
     default:
-      return first ? <OneSandbox which={first} tab={second ?? "overview"} /> : <Sandboxes />;
+      return <Nowhere title="There is no such page" />;
   }
+}
+
+function Nowhere({ title }: { title: string }) {
+  useTitle(title);
+  return (
+    <Empty title={title}>
+      <a class="button" href={to("sandboxes")}>
+        All sandboxes
+      </a>
+    </Empty>
+  );
 }

@@ -30,6 +30,12 @@ const PLACES: Place[] = [
 
 const WORDS = { connecting: "Connecting", live: "Live", lost: "Disconnected" };
 
+/** Whether the caller may go to a page. One that is no place of the side bar decides itself. */
+export function mayGo(page: string): boolean {
+  const needs = PLACES.find((place) => place.page === page)?.needs;
+  return !needs || may(needs);
+}
+
 /** The places that the caller may go to. */
 export function places(): Place[] {
   return PLACES.filter((place) => !place.needs || may(place.needs));

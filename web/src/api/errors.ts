@@ -25,11 +25,23 @@ export function isAbort(error: unknown): boolean {
   return error instanceof DOMException && error.name === "AbortError";
 }
 
+/** Whether what was to be removed or ended was gone already. */
+export function isGone(error: unknown): boolean {
+  return error instanceof ApiError && error.kind === "not_found";
+}
+
+/** The refusal in a body or in a line of one, if it has one. */
+export function errorIn(body: unknown, status: number): ApiError | null {
+  const detail = (body as { error?: ErrorDetail | null } | null)?.error;
+  if (typeof detail !== "object" || detail === null) return null;
+  return new ApiError(detail.kind, detail.message, detail.hint ?? null, status);
+}
+
 /** Reads the daemon's error body; falls back to the status when the body is something else. */
 export async function errorFrom(response: Response): Promise<ApiError> {
   try {
-    const body = (await response.json()) as { error?: ErrorDetail };
-    if (body.error) return new ApiError(body.error.kind, body.error.message, body.error.hint ?? null, response.status);
+    const error = errorIn(await response.json(), response.status);
+    if (error) return error;
   } catch {
     // Not JSON: a proxy in between answered.
   }

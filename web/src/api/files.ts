@@ -23,8 +23,10 @@ export async function readFile(
   return new Uint8Array(await response.arrayBuffer());
 }
 
-export const writeFile = (sandbox: string, file: string, content: BodyInit) =>
-  request("PUT", filesPath(sandbox, "content"), { query: { path: file, parents: true }, raw: content });
+type WriteMode = "replace" | "createNew";
+
+export const writeFile = (sandbox: string, file: string, content: BodyInit, write: WriteMode = "replace") =>
+  request("PUT", filesPath(sandbox, "content"), { query: { path: file, parents: true, write }, raw: content });
 
 export const removeFile = (sandbox: string, file: string) =>
   send("POST", filesPath(sandbox, "remove"), { path: file, recursive: true });

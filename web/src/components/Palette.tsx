@@ -67,6 +67,9 @@ function PaletteDialog({ close }: { close: () => void }) {
       if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
     };
   }, []);
+  useLayoutEffect(() => {
+    dialog.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
+  }, [at]);
   const wanted = text.toLowerCase();
   const found = commands()
     .filter((command) => command.label.toLowerCase().includes(wanted))

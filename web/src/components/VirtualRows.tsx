@@ -10,13 +10,15 @@ type Props<T> = {
   label: string;
   /** Begins at the end, and stays there while rows come, unless somebody scrolled away from it. */
   followsEnd?: boolean;
+  /** Under this name it is remembered how far the list is scrolled, for Back and a reload. */
+  place?: string;
 };
 
 /** Rows beyond the visible part, above and below, so that scrolling shows no gaps. */
 const SPARE_ROWS = 8;
 
 /** A table of rows of one height, of which only those in sight exist in the page. */
-export function VirtualRows<T>({ rows, rowHeight, keyOf, render, head, label, followsEnd }: Props<T>) {
+export function VirtualRows<T>({ rows, rowHeight, keyOf, render, head, label, followsEnd, place }: Props<T>) {
   const box = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   const [range, setRange] = useState({ first: 0, last: 40 });
@@ -31,9 +33,19 @@ export function VirtualRows<T>({ rows, rowHeight, keyOf, render, head, label, fo
 
   const scrolled = () => {
     const element = box.current;
-    if (element) isAtEnd.current = element.scrollTop + element.clientHeight >= element.scrollHeight - rowHeight;
+    if (element) {
+      isAtEnd.current = element.scrollTop + element.clientHeight >= element.scrollHeight - rowHeight;
+      if (place) sessionStorage.setItem(`warren.scroll.${place}`, String(element.scrollTop));
+    }
     measure();
   };
+  useLayoutEffect(() => {
+    const kept = place ? Number(sessionStorage.getItem(`warren.scroll.${place}`)) : 0;
+    if (!box.current || !kept) return;
+    box.current.scrollTop = kept;
+    measure();
+  }, []);
+  useFocusKept(box);
   useLayoutEffect(() => {
     if (!followsEnd || !isAtEnd.current || !box.current) return;
     box.current.scrollTop = box.current.scrollHeight;
@@ -69,6 +81,32 @@ export function VirtualRows<T>({ rows, rowHeight, keyOf, render, head, label, fo
       </div>
     </div>
   );
+}
+
+/** When the row that somebody stands on goes away, the focus stays with the list, or with the page if that goes too. */
+function useFocusKept(box: { readonly current: HTMLElement | null }): void {
+  const wasInside = useRef(false);
+  useLayoutEffect(() => {
+    if (wasInside.current && document.activeElement === document.body) box.current?.focus();
+    wasInside.current = box.current?.contains(document.activeElement) ?? false;
+  });
+  useLayoutEffect(() => {
+    const element = box.current;
+    const page = location.hash.split("?")[0];
+    const enter = () => (wasInside.current = true);
+    const leave = ({ target, relatedTarget }: FocusEvent) => {
+      if (relatedTarget instanceof Node) wasInside.current = element?.contains(relatedTarget) ?? false;
+      // What goes out of the page is still in it while the browser tells.
+      else queueMicrotask(() => (wasInside.current &&= !(target instanceof Node && target.isConnected)));
+    };
+    element?.addEventListener("focusin", enter);
+    element?.addEventListener("focusout", leave);
+    return () => {
+      element?.removeEventListener("focusin", enter);
+      element?.removeEventListener("focusout", leave);
+      if (wasInside.current && location.hash.split("?")[0] === page) document.getElementById("content")?.focus();
+    };
+  }, []);
 }
 
 /**

@@ -58,8 +58,9 @@ export function commandLine(command: readonly string[]): string {
   return command.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
 }
 
-/** Splits a line into words as a shell does, without expansions. */
-export function splitWords(line: string): string[] {
-  const words = line.match(/"[^"]*"|'[^']*'|\S+/g) ?? [];
-  return words.map((word) => word.replace(/^(["'])(.*)\1$/, "$2"));
+/** The command that a typed line stands for: plain words are started as they are, everything else is for a shell. */
+export function commandOf(line: string): string[] {
+  const words = line.trim().split(/ +/);
+  const isPlain = /^[\w@%+=:,./ -]+$/.test(line) && !words[0]?.includes("=");
+  return isPlain ? words : ["sh", "-c", line];
 }

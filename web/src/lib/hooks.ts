@@ -74,3 +74,5 @@ export function useMedia(query: string): boolean {
 }
 
 export const PHONE = "(max-width: 760px)";
+export const NARROW = "(max-width: 1000px)";
+export const LARGE = "(min-width: 1600px)";

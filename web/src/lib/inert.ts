@@ -1,13 +1,13 @@
 const TAG = /<[a-z][^>]*>/gi;
-const HANDLER = /([\s"'/])on(?=[a-z]+\s*=)/gi;
+const REPORTED = /([\s"'/])(on(?=[a-z]+\s*=)|style(?=\s*=))/gi;
 
 /**
- * Parses HTML into elements that belong to no page: nothing in them runs, loads or is styled. Handlers would not run
- * either, but browsers report each of them as a breach of the content policy; under another name they are plain
- * attributes.
+ * Parses HTML into elements that belong to no page: nothing in them runs, loads or is styled. Handlers and styles would
+ * do nothing either, but browsers report each of them as a breach of the content policy; under another name they are
+ * plain attributes.
  */
 export function inert(html: string): DocumentFragment {
   const template = document.createElement("template");
-  template.innerHTML = html.replace(TAG, (tag) => tag.replace(HANDLER, "$1data-on"));
+  template.innerHTML = html.replace(TAG, (tag) => tag.replace(REPORTED, "$1data-$2"));
   return template.content;
 }

@@ -2,6 +2,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Call } from "../api/types";
 import { listen } from "../state/live";
 import { sandboxes } from "../state/sandboxes";
+import { may } from "../state/session";
 import { usage } from "../state/usage";
 
 /** Changes that come together cost one new reading. */
@@ -44,6 +45,15 @@ export function useEveryTenSeconds(callback: () => void): void {
     count.current += 1;
     if (count.current % SAMPLES_IN_TEN_SECONDS === 0) soon();
   }, [samples]);
+}
+
+/**
+ * Calls back when somebody may have changed things of a kind: with calls whose action has its name, and every ten
+ * seconds for whoever does not hear of the calls of others.
+ */
+export function useOthersChanges(kind: RegExp, callback: () => void): void {
+  useCallsDone((call) => kind.test(call.action), callback);
+  useEveryTenSeconds(() => !may("audit") && callback());
 }
 
 /** Calls back when sandboxes came or went, and with them what they use. */

@@ -7,15 +7,18 @@ import { SearchInput } from "../components/SearchInput";
 import { Segments } from "../components/Segments";
 import { VirtualRows } from "../components/VirtualRows";
 import { clockTime, dateTime, duration, plural } from "../lib/format";
-import { PHONE, useMedia, useTitle } from "../lib/hooks";
+import { NARROW, useMedia, useTitle } from "../lib/hooks";
 import { plainLine } from "../lib/plain";
 import { type CallResult, useCallSearch } from "../lib/useCallSearch";
+import { to } from "../state/route";
+import { findSandbox } from "../state/sandboxes";
 
 const ROW_HEIGHT = 36;
+
 /** Calls that changed something or were refused, newest first, as they happen. */
 export function Audit() {
   useTitle("Audit");
-  const isPhone = useMedia(PHONE);
+  const isNarrow = useMedia(NARROW);
   const [text, setText] = useState("");
   const [result, setResult] = useState<CallResult>("all");
   const { calls, older, error, isLoading, reload } = useCallSearch(text, result);
@@ -54,6 +57,7 @@ export function Audit() {
       ) : (
         <VirtualRows
           label="Calls"
+          place="audit"
           rows={shown}
           rowHeight={ROW_HEIGHT}
           keyOf={(call) => String(call.number)}
@@ -71,18 +75,30 @@ export function Audit() {
               </div>
             </div>
           }
-          render={(call) => <CallRow call={call} isPhone={isPhone} />}
+          render={(call) => <CallRow call={call} isNarrow={isNarrow} />}
         />
       )}
     </div>
   );
 }
 
-function CallRow({ call, isPhone }: { call: Call; isPhone: boolean }) {
+/** The sandbox that a call named, by its name and with the way to it while there is one. */
+function SandboxOf({ call }: { call: Call }) {
+  if (!call.sandbox) return <span class="faint">–</span>;
+  const found = findSandbox(call.sandbox, call.namespace ?? null);
+  if (!found) return <Name text={call.sandbox} />;
+  return (
+    <a href={to("sandboxes", found.id)}>
+      <Name text={found.name} />
+    </a>
+  );
+}
+
+function CallRow({ call, isNarrow }: { call: Call; isNarrow: boolean }) {
   return (
     <div class="audit-grid list-row">
       <span role="cell" class="number soft cut">
-        <time title={dateTime(call.at)}>{isPhone ? clockTime(call.at) : dateTime(call.at)}</time>
+        <time title={dateTime(call.at)}>{isNarrow ? clockTime(call.at) : dateTime(call.at)}</time>
       </span>
       <span role="cell" class="cut">
         <Name text={call.who ?? "–"} />
@@ -91,7 +107,7 @@ function CallRow({ call, isPhone }: { call: Call; isPhone: boolean }) {
         <Name text={call.action} mono />
       </span>
       <span role="cell" class="cut">
-        {call.sandbox ? <Name text={call.sandbox} /> : <span class="faint">–</span>}
+        <SandboxOf call={call} />
       </span>
       <span role="cell" class="cut faint audit-client" title={plainLine(call.client ?? "")}>
         {call.frontend} {plainLine(call.client ?? "")}

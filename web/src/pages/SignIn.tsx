@@ -1,11 +1,28 @@
 import { useState } from "preact/hooks";
 import icon from "../icon.svg";
-import { wordsOf } from "../api/errors";
+import { ApiError, wordsOf } from "../api/errors";
 import { Button } from "../components/Button";
 import { Field } from "../components/Field";
 import { Notice } from "../components/Notice";
 import { useTitle } from "../lib/hooks";
 import { enter } from "../state/session";
+
+const UNKNOWN_KEY = "This key opens nothing here: it is mistyped, revoked or expired.";
+const isUnknown = (error: unknown) => error instanceof ApiError && error.kind === "unauthenticated";
+
+/** What whoever looked on by a shared address sees when it has ended. */
+export function ShareEnded() {
+  useTitle("Ended");
+  return (
+    <main class="sign-in">
+      <div class="panel sign-in-box">
+        <img src={icon} alt="" width={40} height={40} />
+        <h1>This shared address has ended</h1>
+        <p>Ask whoever sent it to you for a new one.</p>
+      </div>
+    </main>
+  );
+}
 
 /** Asks for a Warren key. */
 export function SignIn({ why }: { why: string | null }) {
@@ -21,7 +38,7 @@ export function SignIn({ why }: { why: string | null }) {
     try {
       await enter({ key: key.trim() });
     } catch (refused) {
-      setError(wordsOf(refused));
+      setError(isUnknown(refused) ? UNKNOWN_KEY : wordsOf(refused));
       setBusy(false);
     }
   };

@@ -1,3 +1,4 @@
+import { isGone } from "../api/errors";
 import { act, remove, type SandboxAction } from "../api/sandboxes";
 import type { Sandbox } from "../api/types";
 import { plural } from "../lib/format";
@@ -65,10 +66,15 @@ async function reactOn(sandboxes: readonly Sandbox[], action: SandboxAction): Pr
   }
 }
 
+/** Somebody else removed it meanwhile. */
+function unlessGone(error: unknown): void {
+  if (!isGone(error)) throw error;
+}
+
 export function removeSandboxes(sandboxes: readonly Sandbox[]): void {
   const ids = sandboxes.map((sandbox) => sandbox.id);
   removeLater(`Removing ${named(sandboxes)} with all files.`, ids, async () => {
-    const results = await Promise.allSettled(ids.map((id) => remove(id)));
+    const results = await Promise.allSettled(ids.map((id) => remove(id).catch(unlessGone)));
     const failed = results.find((result) => result.status === "rejected");
     if (failed) throw failed.reason;
   });

@@ -1,8 +1,8 @@
 import { computed, signal } from "@preact/signals";
 import type { NetworkRequest } from "../api/types";
 import { plainLine } from "../lib/plain";
-import { go } from "./route";
-import { say } from "./toasts";
+import { go, route } from "./route";
+import { dismiss, isShown, say } from "./toasts";
 
 /** Requests for more network that wait for an answer, by id, as the stream told them. */
 export const pending = signal<ReadonlyMap<string, NetworkRequest>>(new Map());
@@ -22,9 +22,33 @@ export function endRequests(): void {
   collected = null;
 }
 
+/** The one message that tells of requests, and those that it is about. */
+let announced: { toast: number; ids: ReadonlySet<string> } | null = null;
+
+/** Tells of a new request, except where all of them are in sight. Several make one message. */
 function announce(request: NetworkRequest): void {
-  const text = `${plainLine(request.name)} asks to reach ${request.rules.map(plainLine).join(", ")}.`;
-  say(text, { action: { label: "Look", run: () => go("requests") } });
+  if (route.peek().parts[0] === "requests") return;
+  const before = announced;
+  const ids = new Set([...(before && isShown(before.toast) ? before.ids : []), request.id]);
+  if (before) dismiss(before.toast);
+  const text =
+    ids.size > 1
+      ? `${ids.size} requests for more network wait for an answer.`
+      : `${plainLine(request.name)} asks to reach ${request.rules.map(plainLine).join(", ")}.`;
+  announced = { toast: say(text, { action: { label: "Look", run: look } }), ids };
+}
+
+function look(): void {
+  if (announced) dismiss(announced.toast);
+  go("requests");
+}
+
+/** An answered request needs no message. */
+function answered(request: NetworkRequest): void {
+  if (!announced?.ids.has(request.id)) return;
+  const ids = new Set([...announced.ids].filter((id) => id !== request.id));
+  if (ids.size === 0) dismiss(announced.toast);
+  announced = { ...announced, ids };
 }
 
 export function putRequest(request: NetworkRequest): void {
@@ -35,6 +59,7 @@ export function putRequest(request: NetworkRequest): void {
   if (collected) return;
   pending.value = next;
   if (isNew && request.mayGrant) announce(request);
+  if (request.state !== "pending") answered(request);
 }
 
 /** Requests go with their sandbox. */

@@ -49,10 +49,12 @@ export function endCollecting(): void {
 export const putSandbox = (sandbox: Sandbox) => change(sandbox.id, sandbox);
 export const dropSandbox = (id: string) => change(id, null);
 
-/** Finds a sandbox by id or by name. */
-export function findSandbox(which: string): Sandbox | undefined {
+/** Finds a sandbox by id or by name, where a namespace is known in that. */
+export function findSandbox(which: string, namespace: string | null = null): Sandbox | undefined {
   const byId = sandboxes.value.get(which);
   if (byId) return byId;
-  for (const sandbox of sandboxes.value.values()) if (sandbox.name === which) return sandbox;
+  for (const sandbox of sandboxes.value.values()) {
+    if (sandbox.name === which && (namespace === null || sandbox.namespace === namespace)) return sandbox;
+  }
   return undefined;
 }

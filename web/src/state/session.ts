@@ -6,7 +6,8 @@ import { type Ability, type Credential, readSession, type Session, signIn, signO
 type SignInState =
   | { state: "unknown" }
   | { state: "in"; session: Session }
-  | { state: "out"; why: string | null }
+  /** `isGuest`: whoever looked on by a shared address, and has no key. */
+  | { state: "out"; why: string | null; isGuest: boolean }
   | { state: "unreachable" };
 
 export const signedIn = signal<SignInState>({ state: "unknown" });
@@ -20,14 +21,26 @@ export function may(ability: Ability): boolean {
   return session.value?.may[ability] === true;
 }
 
-whenSignedOut(() => {
-  if (signedIn.value.state === "in") {
-    signedIn.value = {
-      state: "out",
-      why: "Your session ended: the daemon was restarted, or the key was revoked or expired.",
-    };
+/** Notes that nobody is signed in any more, and why, where somebody was. */
+function end(): void {
+  const before = signedIn.value;
+  if (before.state === "in") {
+    const isGuest = Boolean(before.session.watch);
+    const why = "Your session ended: the daemon was restarted, or the key was revoked or expired.";
+    signedIn.value = { state: "out", why: isGuest ? null : why, isGuest };
+  } else if (before.state !== "out") {
+    signedIn.value = { state: "out", why: null, isGuest: false };
   }
+}
+
+whenSignedOut(() => {
+  if (signedIn.value.state === "in") end();
 });
+
+/** A shared address that opens nothing: its reader has no key to sign in with. */
+export function endGuest(): void {
+  signedIn.value = { state: "out", why: null, isGuest: true };
+}
 
 /** Asks the daemon who we are. Returns whether we are signed in. */
 export async function refreshSession(): Promise<boolean> {
@@ -37,9 +50,7 @@ export async function refreshSession(): Promise<boolean> {
     return true;
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) {
-      const wasIn = signedIn.value.state === "in";
-      const why = wasIn ? "Your session ended: the daemon was restarted, or the key was revoked or expired." : null;
-      signedIn.value = { state: "out", why };
+      end();
     } else if (signedIn.value.state === "unknown") {
       signedIn.value = { state: "unreachable" };
     }
@@ -53,5 +64,5 @@ export async function enter(credential: Credential): Promise<void> {
 
 export async function leave(): Promise<void> {
   await signOut();
-  signedIn.value = { state: "out", why: null };
+  signedIn.value = { state: "out", why: null, isGuest: false };
 }

@@ -21,9 +21,18 @@ export function dismiss(id: number): void {
   toasts.value = toasts.value.filter((toast) => toast.id !== id);
 }
 
+export const isShown = (id: number) => toasts.value.some((toast) => toast.id === id);
+
+/** Leaves room for one more. What can be taken back stays: the message is the only way. */
+function latest(all: readonly Toast[]): Toast[] {
+  const passing = all.filter((toast) => !toast.action);
+  const surplus = new Set(passing.slice(0, Math.max(0, all.length + 1 - MAX_TOASTS)));
+  return all.filter((toast) => !surplus.has(toast));
+}
+
 export function say(text: string, options: Partial<Omit<Toast, "id" | "text">> = {}): number {
   const toast: Toast = { id: nextId++, tone: "plain", action: null, forMs: SHOWN_MS, text, ...options };
-  toasts.value = [...toasts.value.slice(1 - MAX_TOASTS), toast];
+  toasts.value = [...latest(toasts.value), toast];
   setTimeout(() => dismiss(toast.id), toast.forMs);
   return toast.id;
 }

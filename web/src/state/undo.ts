@@ -1,4 +1,5 @@
 import { signal } from "@preact/signals";
+import { isGone } from "../api/errors";
 import { dismiss, say, sayError } from "./toasts";
 
 /** How long something can be taken back before it happens. */
@@ -24,7 +25,10 @@ export function removeLater(text: string, ids: readonly string[], remove: () => 
   const timer = setTimeout(() => {
     dismiss(toast);
     remove()
-      .catch((error: unknown) => sayError("Not removed", error))
+      .catch((error: unknown) => {
+        // Somebody else removed it meanwhile.
+        if (!isGone(error)) sayError("Not removed", error);
+      })
       .finally(() => mark(ids, false));
   }, UNDO_MS);
   const undo = () => {

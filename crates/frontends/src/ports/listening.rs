@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use engine::{Engine, PACKAGES_PORT, Principal, SandboxRef};
@@ -18,6 +18,13 @@ const MAX_DESCRIPTORS: u32 = 1000;
 const MAX_NAME_BYTES: usize = 64;
 /// The kernel's number for a socket that listens.
 const LISTEN: &str = "0A";
+
+/// Where connections out of a sandbox arrive at the daemon's side (`PROXY_V4`, `PROXY_V6` of `jail`). Nothing inside can
+/// listen there or connect to it.
+const OUR_PROXIES: [SocketAddr; 2] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 61_443),
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1)), 61_443),
+];
 
 /// A socket that listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,8 +71,7 @@ pub(crate) async fn listening_ports(
             .about(Thing::File, "/proc/net/tcp")
             .with_hint("Run a program such as ss -ltn inside."));
     }
-    // Warren's own, for package managers.
-    ports.retain(|port| !(port.address.is_loopback() && port.port == PACKAGES_PORT));
+    ports.retain(|port| !is_ours(port));
     ports.sort_by_key(|port| (port.port, port.address));
     ports.truncate(MAX_PORTS);
     Ok(ports)
@@ -154,6 +160,12 @@ fn listening(line: &str) -> Option<ListeningPort> {
     Some(ListeningPort { port, address, uid, pid: None, process: None, inode })
 }
 
+/// Warren's own: for package managers, and for the traffic to outside.
+fn is_ours(port: &ListeningPort) -> bool {
+    let is_for_packages = port.address.is_loopback() && port.port == PACKAGES_PORT;
+    is_for_packages || OUR_PROXIES.contains(&SocketAddr::new(port.address, port.port))
+}
+
 /// Words of four bytes, each written as the machine's number.
 fn address_of(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| {
@@ -190,6 +202,14 @@ mod tests {
         let far = "   0: 00000000000000000000000000000000:0050 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4243 1 0 100 0 0 10 0";
         assert_eq!(port(near), Some((8080, "127.0.0.1".to_owned(), true, 1000, 4242)));
         assert_eq!(port(far), Some((80, "::".to_owned(), false, 0, 4243)));
+        let proxy_v4 = "   0: 010200C0:F003 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5 1 0 100 0 0 10 0";
+        let proxy_v6 = "   0: 00000001000000000000000001000000:F003 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 6 1 0 100 0 0 10 0";
+        let packages = "   0: 0100007F:42AE 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 7 1 0 100 0 0 10 0";
+        for (line, ours) in
+            [(proxy_v4, true), (proxy_v6, true), (packages, true), (near, false), (far, false)]
+        {
+            assert_eq!(listening(line).as_ref().map(is_ours), Some(ours), "{line}");
+        }
         for other in [head, connected, "", "   0: 0100007F:1F90"] {
             assert_eq!(port(other), None, "{other}");
         }

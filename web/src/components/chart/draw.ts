@@ -27,7 +27,8 @@ export function draw(
       height: HEIGHT,
       cursor: { y: false, points: { size: 6 } },
       legend: { show: false },
-      padding: [8, 6, 0, 0],
+      // The last time under the scale is centred below the last point.
+      padding: [8, 28, 0, 0],
       scales: { y: { range: (_, __, most) => [0, Math.max(least, (most ?? 0) * 1.15, 1e-9)] } },
       axes: [
         {

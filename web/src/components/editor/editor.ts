@@ -13,7 +13,15 @@ import {
 import { tags } from "@lezer/highlight";
 import { languageOf } from "./languages";
 
-export type EditorHandle = { text: () => string; remove: () => void };
+export type EditorHandle = {
+  text: () => string;
+  /** The text as it is now, which costs nothing until it is asked for. */
+  snapshot: () => () => string;
+  is: (text: string) => boolean;
+  /** Replaces what differs, so that the cursor and what is in sight stay. */
+  replace: (text: string) => void;
+  remove: () => void;
+};
 
 type Options = { text: string; path: string; isReadOnly: boolean; onChange: () => void; onSave: () => void };
 
@@ -45,6 +53,20 @@ const colours = HighlightStyle.define([
   { tag: [tags.heading], fontWeight: "600" },
   { tag: tags.invalid, color: "var(--bad)" },
 ]);
+
+/** An editor has lines; a file keeps the breaks between them that it has. */
+const lineBreakOf = (text: string) => (text.includes("\r\n") ? "\r\n" : "\n");
+const unified = (text: string) => text.replace(/\r\n?/g, "\n");
+
+/** The one part in which two texts differ. */
+function difference(before: string, after: string): { from: number; to: number; insert: string } {
+  const most = Math.min(before.length, after.length);
+  let from = 0;
+  while (from < most && before[from] === after[from]) from += 1;
+  let end = 0;
+  while (end < most - from && before.at(-1 - end) === after.at(-1 - end)) end += 1;
+  return { from, to: before.length - end, insert: after.slice(from, after.length - end) };
+}
 
 /**
  * Puts an editor into an element. It lives in a shadow root, where CodeMirror uses constructed style sheets: a `<style>`
@@ -88,8 +110,19 @@ export function makeEditor(host: HTMLElement, options: Options): EditorHandle {
     ],
   });
   const view = new EditorView({ state, parent: root as unknown as Element, root });
+  let lineBreak = lineBreakOf(options.text);
+  const snapshot = () => {
+    const { doc } = view.state;
+    return () => doc.sliceString(0, doc.length, lineBreak);
+  };
   return {
-    text: () => view.state.doc.toString(),
+    text: () => snapshot()(),
+    snapshot,
+    is: (text) => unified(text) === view.state.doc.toString(),
+    replace: (text) => {
+      lineBreak = lineBreakOf(text);
+      view.dispatch({ changes: difference(view.state.doc.toString(), unified(text)) });
+    },
     remove: () => {
       view.destroy();
       root.replaceChildren();

@@ -9,6 +9,7 @@ import { to } from "../../state/route";
 import { attempt } from "../../state/toasts";
 import { Button } from "../Button";
 import { Name } from "../Name";
+import { Notice } from "../Notice";
 import { RichOutput } from "./RichOutput";
 
 type Props = {
@@ -22,6 +23,8 @@ type Props = {
 /** Everything that an exec told: output, results, pictures, tables, its error and the files it made. */
 export function ExecOutput({ exec, told, isReading, filesAreLinks = true }: Props) {
   const isSilent = told.chunks.length === 0 && told.shown.length === 0 && !told.error;
+  const outcome = told.outcome ?? exec.outcome;
+  const whyNotStarted = outcome?.type === "notStarted" ? outcome.message : null;
   return (
     <div class="stack exec-output">
       {told.isCut && (
@@ -67,7 +70,8 @@ export function ExecOutput({ exec, told, isReading, filesAreLinks = true }: Prop
           ))}
         </p>
       )}
-      {isSilent && (
+      {whyNotStarted !== null && <Notice tone="bad">{plainText(whyNotStarted)}</Notice>}
+      {isSilent && whyNotStarted === null && (
         <p class="small faint">
           {isReading && exec.state !== "done" ? "No output yet." : isReading ? "Reading…" : "No output."}
         </p>

@@ -8,32 +8,34 @@ import { wallsName } from "../../lib/walls";
 export function Backends({ backends }: { backends: BackendHealth[] }) {
   return (
     <Panel title="Back ends" flush>
-      <table class="table">
-        <tbody>
-          {backends.map((backend) => (
-            <tr key={backend.name}>
-              <td>
-                <strong>{backend.name}</strong>
-                {backend.isDefault && <span class="faint small"> default</span>}
-                {backend.missing.map((sentence) => (
-                  <div key={sentence} class="small warn">
-                    {plainText(sentence)}
-                  </div>
-                ))}
-              </td>
-              <td class="soft">{backend.walls ? wallsName(backend.walls) : ""}</td>
-              <td class="number soft">
-                {plural(backend.sandboxes, "sandbox", "sandboxes")}, {backend.running} running
-              </td>
-              <td class="actions">
-                <span class={`badge ${backend.healthy ? "good" : "bad"}`}>
-                  {backend.healthy ? "healthy" : `${backend.unreachable} unreachable`}
-                </span>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <div class="table-scroll" tabIndex={0} role="region" aria-label="Back ends">
+        <table class="table">
+          <tbody>
+            {backends.map((backend) => (
+              <tr key={backend.name}>
+                <td>
+                  <strong>{backend.name}</strong>
+                  {backend.isDefault && <span class="faint small"> default</span>}
+                  {backend.missing.map((sentence) => (
+                    <div key={sentence} class="small warn">
+                      {plainText(sentence)}
+                    </div>
+                  ))}
+                </td>
+                <td class="soft">{backend.walls ? wallsName(backend.walls) : ""}</td>
+                <td class="number soft">
+                  {plural(backend.sandboxes, "sandbox", "sandboxes")}, {backend.running} running
+                </td>
+                <td class="actions">
+                  <span class={`badge ${backend.healthy ? "good" : "bad"}`}>
+                    {backend.healthy ? "healthy" : `${backend.unreachable} unreachable`}
+                  </span>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
     </Panel>
   );
 }

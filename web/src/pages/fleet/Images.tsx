@@ -112,8 +112,10 @@ function Pull({ onDone }: { onDone: () => void }) {
     setProgress("Asking the registry…");
     const isDone = await attempt("Not fetched", async () => {
       for await (const told of jsonLines<PullEvent>("POST", "/v1/images/pull", { body: { reference } })) {
+        if (told.type === "done") return;
         if (told.type === "layer" && told.total) setProgress(`${bytes(told.bytes ?? 0)} of ${bytes(told.total)}`);
       }
+      throw new Error("The daemon ended without an answer.");
     });
     setProgress(null);
     if (!isDone) return;

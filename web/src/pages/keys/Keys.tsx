@@ -11,6 +11,7 @@ import { Ago, Until } from "../../components/Time";
 import { bytes } from "../../lib/format";
 import { useLoaded } from "../../lib/hooks";
 import { plainLine } from "../../lib/plain";
+import { useOthersChanges } from "../../lib/useChanges";
 import { loadKeys } from "../../state/keys";
 import { to } from "../../state/route";
 import { attempt, say } from "../../state/toasts";
@@ -19,6 +20,7 @@ import { NewKeyDialog } from "./NewKeyDialog";
 /** Keys: who may use the daemon, and how much of it. */
 export function Keys() {
   const loaded = useLoaded("keys", loadKeys);
+  useOthersChanges(/key/i, loaded.reload);
   const [isMaking, setMaking] = useState(false);
   const [revoking, setRevoking] = useState<Key | null>(null);
   const keys = [...(loaded.value ?? [])].reverse();

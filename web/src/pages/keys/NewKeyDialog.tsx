@@ -29,7 +29,7 @@ export function NewKeyDialog({ onClose, onMade }: { onClose: () => void; onMade:
 
   const make = async () => {
     const memory = maxMemory ? readSize(maxMemory) : undefined;
-    if (memory === null) return setError(`"${maxMemory}" is not a size. Write it like 8g.`);
+    if (memory === null || memory === 0) return setError(`"${maxMemory}" is not a size. Write it like 8g.`);
     const asked: KeyRequest = {
       ...(label.trim() && { label: label.trim() }),
       ...(isForAll ? { allNamespaces: true } : namespace.trim() && { namespace: namespace.trim() }),
@@ -52,6 +52,7 @@ export function NewKeyDialog({ onClose, onMade }: { onClose: () => void; onMade:
       <Dialog
         title="The key is made"
         onClose={onClose}
+        sticky
         foot={
           <Button kind="primary" onClick={onClose}>
             Done

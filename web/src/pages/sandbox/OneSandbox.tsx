@@ -20,8 +20,11 @@ import { Timeline } from "./timeline/Timeline";
 
 type Tab = { name: string; label: string; changes?: boolean };
 
+/** Shown too where an address names a part that there is not, or not for the caller. */
+const OVERVIEW: Tab = { name: "overview", label: "Overview" };
+
 const TABS: Tab[] = [
-  { name: "overview", label: "Overview" },
+  OVERVIEW,
   { name: "terminal", label: "Terminal" },
   { name: "timeline", label: "Timeline" },
   { name: "notebook", label: "Notebook", changes: true },
@@ -38,22 +41,23 @@ export function OneSandbox({ which, tab }: { which: string; tab: string }) {
   useTitle(listed ? plainLine(listed.name) : "Sandbox");
   if (!listed) return sandboxesKnown.value ? <Gone /> : <Empty title="Loading the sandbox" />;
   const tabs = TABS.filter((one) => !one.changes || canChange.value);
+  const current = tabs.find((one) => one.name === tab) ?? OVERVIEW;
   return (
     <div class="fill">
       <SandboxHead sandbox={listed} />
       <Tabs
         label="Parts of the sandbox"
-        current={tab}
+        current={current.name}
         tabs={tabs.map((one) => ({ ...one, href: to("sandboxes", listed.id, one.name) }))}
       />
       <div
         class="page"
-        key={`${listed.id} ${tab}`}
+        key={`${listed.id} ${current.name}`}
         tabIndex={0}
         role="region"
-        aria-label={tabs.find((one) => one.name === tab)?.label ?? "Overview"}
+        aria-label={current.label}
       >
-        <Content sandbox={listed} tab={tab} />
+        <Content sandbox={listed} tab={current.name} />
       </div>
     </div>
   );

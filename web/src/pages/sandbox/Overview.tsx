@@ -38,6 +38,7 @@ export function Overview({ sandbox }: { sandbox: Sandbox }) {
 
 function Charts({ sandbox }: { sandbox: Sandbox }) {
   const samples = usage.value.get(sandbox.id) ?? [];
+  if (samples.length === 0 && sandbox.state !== "running") return null;
   const last = samples.at(-1);
   const times = samples.map((sample) => sample.at / 1000);
   const rates = samples.map((_, index) => (index === 0 ? null : networkRate(samples.slice(index - 1, index + 1))));

@@ -33,9 +33,11 @@ export function Ports({ sandbox }: { sandbox: Sandbox }) {
         }
       >
         {all.length === 0 ? (
-          <Empty title="Nothing listens">
-            <p>When a program in the sandbox opens a port, it appears here and can be opened in the browser.</p>
-          </Empty>
+          ports.value && (
+            <Empty title="Nothing listens">
+              <p>When a program in the sandbox opens a port, it appears here and can be opened in the browser.</p>
+            </Empty>
+          )
         ) : (
           <div class="table-scroll" tabIndex={0} role="region" aria-label="Ports">
             <table class="table">
@@ -95,7 +97,7 @@ function PortRow({ sandbox, port, reload }: { sandbox: Sandbox; port: Port; relo
       </td>
       <td class="actions">
         <span class="row tight nowrap">
-          {isTcp && port.listening !== false && (
+          {canChange.value && isTcp && port.listening !== false && (
             <Button small icon="out" onClick={() => void openPort(sandbox, port.port)}>
               Open
             </Button>

@@ -52,7 +52,7 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
         }
         setProgress(pullWords(event));
       }
-      onClose();
+      setError("The daemon ended without an answer.");
     } catch (refused) {
       if (!isAbort(refused)) setError(wordsOf(refused));
     } finally {

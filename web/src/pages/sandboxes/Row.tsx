@@ -13,13 +13,12 @@ import { canChange } from "../../state/session";
 import { networkRate, usage } from "../../state/usage";
 import { SandboxMenu } from "./SandboxMenu";
 
-type Props = { sandbox: Sandbox; isSelected: boolean; onSelect: () => void };
+type Props = { sandbox: Sandbox; isSelected: boolean; onSelect: () => void; mostLabels: number };
 
 /** Samples in the small line: one minute. */
 const SPARK_SAMPLES = 30;
-const MAX_LABELS = 3;
 
-export function Row({ sandbox, isSelected, onSelect }: Props) {
+export function Row({ sandbox, isSelected, onSelect, mostLabels }: Props) {
   return (
     <div class={`list-grid list-row ${isSelected ? "selected" : ""}`} role="presentation">
       <div role="cell" class="cell-check">
@@ -33,7 +32,7 @@ export function Row({ sandbox, isSelected, onSelect }: Props) {
         <a href={to("sandboxes", sandbox.id)} class="cut strong">
           <Name text={sandbox.name} />
         </a>
-        <Labels labels={sandbox.labels} />
+        <Labels labels={sandbox.labels} most={mostLabels} />
       </div>
       <div role="cell" class="cell-image cut">
         <Name text={sandbox.image} />
@@ -61,17 +60,23 @@ export function Row({ sandbox, isSelected, onSelect }: Props) {
   );
 }
 
-function Labels({ labels }: { labels: Record<string, string> }) {
-  const all = Object.entries(labels);
+/** The first labels; the others are counted, and named where the mouse rests. */
+function Labels({ labels, most }: { labels: Record<string, string>; most: number }) {
+  const all = Object.entries(labels).map(([key, value]) => (value ? `${key}=${value}` : key));
   if (all.length === 0) return null;
+  const rest = all.slice(most);
   return (
     <span class="labels row-labels">
-      {all.slice(0, MAX_LABELS).map(([key, value]) => (
-        <span key={key} class="label-chip">
-          <Name text={value ? `${key}=${value}` : key} />
+      {all.slice(0, most).map((label) => (
+        <span key={label} class="label-chip">
+          <Name text={label} />
         </span>
       ))}
-      {all.length > MAX_LABELS && <span class="label-chip">+{all.length - MAX_LABELS}</span>}
+      {rest.length > 0 && (
+        <span class="label-chip more" title={rest.map(plainLine).join("\n")}>
+          +{rest.length}
+        </span>
+      )}
     </span>
   );
 }

@@ -1,26 +1,27 @@
 import { signal } from "@preact/signals";
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { Button } from "../../components/Button";
 import { Empty } from "../../components/Notice";
 import { SearchInput } from "../../components/SearchInput";
 import { Segments } from "../../components/Segments";
 import { VirtualRows } from "../../components/VirtualRows";
-import { PHONE, useMedia, useTitle } from "../../lib/hooks";
+import { LARGE, PHONE, useMedia, useTitle } from "../../lib/hooks";
+import { route, setQuery } from "../../state/route";
 import { sandboxes, sandboxesKnown } from "../../state/sandboxes";
 import { canChange, may } from "../../state/session";
 import { leaving } from "../../state/undo";
 import { latestUsage, usage } from "../../state/usage";
 import { BulkBar } from "./BulkBar";
 import { CreateDialog } from "./CreateDialog";
-import { choose, countStates, type Filter, type StateFilter } from "./filter";
+import { choose, countStates, EMPTY_FILTER, type Filter, filterOf, queryOf, type StateFilter } from "./filter";
 import { ListHead } from "./ListHead";
 import { Row } from "./Row";
 
 const ROW_HEIGHT = 44;
 const PHONE_ROW_HEIGHT = 72;
 
-/** Kept while the page shows something else. */
-const filter = signal<Filter>({ state: "all", text: "", sort: "age", down: false });
+/** Kept while the page shows something else, and in its address for Back and a reload. */
+const filter = signal<Filter>(EMPTY_FILTER);
 const selected = signal<ReadonlySet<string>>(new Set());
 
 const STATES: { value: StateFilter; label: string }[] = [
@@ -33,8 +34,15 @@ const STATES: { value: StateFilter; label: string }[] = [
 
 export function Sandboxes() {
   useTitle("Sandboxes");
+  // An address with a filter sets it; one without keeps what was chosen before.
+  const { query } = route.value;
+  useLayoutEffect(() => {
+    if (query.size > 0) filter.value = filterOf(query);
+    else setQuery(queryOf(filter.value));
+  }, [query]);
   const [isCreating, setCreating] = useState(false);
   const isPhone = useMedia(PHONE);
+  const mostLabels = useMedia(LARGE) ? 3 : 1;
   const sortsByUsage = ["cpu", "memory", "disk"].includes(filter.value.sort);
   // Only an order by usage has to be made anew with every sample.
   if (sortsByUsage) void usage.value;
@@ -48,6 +56,7 @@ export function Sandboxes() {
   const chosen = rows.filter((sandbox) => selected.value.has(sandbox.id));
   const set = (change: Partial<Filter>) => {
     filter.value = { ...filter.value, ...change };
+    setQuery(queryOf(filter.value));
   };
   const toggle = (id: string) => {
     const next = new Set(selected.value);
@@ -82,6 +91,7 @@ export function Sandboxes() {
       ) : (
         <VirtualRows
           label="Sandboxes"
+          place="sandboxes"
           rows={rows}
           rowHeight={isPhone ? PHONE_ROW_HEIGHT : ROW_HEIGHT}
           keyOf={(sandbox) => sandbox.id}
@@ -94,7 +104,12 @@ export function Sandboxes() {
             />
           }
           render={(sandbox) => (
-            <Row sandbox={sandbox} isSelected={selected.value.has(sandbox.id)} onSelect={() => toggle(sandbox.id)} />
+            <Row
+              sandbox={sandbox}
+              isSelected={selected.value.has(sandbox.id)}
+              onSelect={() => toggle(sandbox.id)}
+              mostLabels={mostLabels}
+            />
           )}
         />
       )}

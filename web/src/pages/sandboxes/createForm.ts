@@ -42,9 +42,9 @@ export const EMPTY_FORM: Form = {
 /** The request that a form stands for, or what is wrong with it. */
 export function specOf(form: Form): SandboxSpec | string {
   const memory = form.memory ? readSize(form.memory) : undefined;
-  if (memory === null) return `Memory "${form.memory}" is not a size. Write it like 512m or 2g.`;
+  if (memory === null || memory === 0) return `Memory "${form.memory}" is not a size. Write it like 512m or 2g.`;
   const disk = form.disk ? readSize(form.disk) : undefined;
-  if (disk === null) return `Disk "${form.disk}" is not a size. Write it like 10g.`;
+  if (disk === null || disk === 0) return `Disk "${form.disk}" is not a size. Write it like 10g.`;
   const cpus = form.cpus ? Number(form.cpus) : undefined;
   if (cpus !== undefined && !(cpus > 0)) return `CPUs "${form.cpus}" is not a number above 0.`;
   const ports = readLines(form.ports).map(Number);

@@ -3,8 +3,31 @@ import { makerName } from "../../state/keys";
 import type { UsageSample } from "../../state/usage";
 
 export type StateFilter = "all" | SandboxState;
+const STATES: readonly StateFilter[] = ["all", "creating", "running", "paused", "stopping", "stopped", "failed"];
 export type SortBy = "name" | "state" | "image" | "backend" | "cpu" | "memory" | "disk" | "age" | "expiry" | "maker";
 export type Filter = { state: StateFilter; text: string; sort: SortBy; down: boolean };
+
+export const EMPTY_FILTER: Filter = { state: "all", text: "", sort: "age", down: false };
+
+/** A filter as the query of an address; what is as usual is left out. */
+export function queryOf(filter: Filter): URLSearchParams {
+  const query = new URLSearchParams();
+  if (filter.text) query.set("q", filter.text);
+  if (filter.state !== EMPTY_FILTER.state) query.set("state", filter.state);
+  if (filter.sort !== EMPTY_FILTER.sort || filter.down) query.set("sort", `${filter.down ? "-" : ""}${filter.sort}`);
+  return query;
+}
+
+/** Reads it back. Anyone can write an address: what is no filter is as usual. */
+export function filterOf(query: URLSearchParams): Filter {
+  const sort = (query.get("sort") ?? "").replace(/^-/, "");
+  return {
+    text: query.get("q") ?? "",
+    state: STATES.find((state) => state === query.get("state")) ?? EMPTY_FILTER.state,
+    sort: sort in VALUES ? (sort as SortBy) : EMPTY_FILTER.sort,
+    down: (query.get("sort") ?? "").startsWith("-"),
+  };
+}
 
 /** Every word must be found: in the name, id, image, namespace, maker or in a label (`key=value` or either half). */
 export function matches(sandbox: Sandbox, text: string): boolean {

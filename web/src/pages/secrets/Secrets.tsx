@@ -9,6 +9,7 @@ import { Ago } from "../../components/Time";
 import { plural } from "../../lib/format";
 import { useLoaded } from "../../lib/hooks";
 import { plainLine } from "../../lib/plain";
+import { useOthersChanges, useSandboxesChanged } from "../../lib/useChanges";
 import { to } from "../../state/route";
 import { sandboxes } from "../../state/sandboxes";
 import { may } from "../../state/session";
@@ -20,6 +21,8 @@ const idOf = (secret: Secret) => `secret ${secret.namespace}/${secret.name}`;
 /** Secrets: where their values may go and what uses them. The values themselves never come back to a browser. */
 export function Secrets() {
   const loaded = useLoaded("secrets", listSecrets);
+  useOthersChanges(/secret/i, loaded.reload);
+  useSandboxesChanged(loaded.reload);
   const [editing, setEditing] = useState<Secret | "new" | null>(null);
   const canManage = may("manageSecrets");
   const secrets = (loaded.value ?? []).filter((secret) => !leaving.value.has(idOf(secret)));

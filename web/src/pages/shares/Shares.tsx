@@ -8,12 +8,14 @@ import { Page } from "../../components/Page";
 import { Ago, Until } from "../../components/Time";
 import { useLoaded } from "../../lib/hooks";
 import { plainLine } from "../../lib/plain";
+import { useOthersChanges } from "../../lib/useChanges";
 import { to } from "../../state/route";
 import { attempt, say } from "../../state/toasts";
 
 /** Addresses with which others watch along, and the way to end one of them. */
 export function Shares() {
   const loaded = useLoaded("shares", listShares);
+  useOthersChanges(/share/i, loaded.reload);
   const [revoking, setRevoking] = useState<ShareView | null>(null);
   const shares = [...(loaded.value ?? [])].reverse();
   return (

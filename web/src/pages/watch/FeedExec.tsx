@@ -33,7 +33,7 @@ export function FeedExec({ exec, isNew, sandboxName, isShared }: Props) {
           {plainLine(exec.cell ? exec.command.slice(1).join(" ") : commandLine(exec.command)).slice(0, MAX_LINE)}
         </code>
         {exec.askedBy && <span class="faint small cut feed-who">{plainLine(exec.askedBy)}</span>}
-        <span class={`push small ${outcome.tone}`}>
+        <span class={`push small nowrap ${outcome.tone}`}>
           {outcome.words}
           {exec.state === "done" ? ` · ${duration(exec.durationMs)}` : ""}
         </span>

@@ -1,10 +1,9 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import {
   archiveAddress,
   listDirectory,
   makeDirectory,
   removeFile,
-  watchDirectory,
   writeFile,
 } from "../../../api/files";
 import { Button } from "../../../components/Button";
@@ -21,6 +20,10 @@ import { canChange } from "../../../state/session";
 import { attempt, say } from "../../../state/toasts";
 import { leaving, removeLater } from "../../../state/undo";
 import { NameDialog } from "./NameDialog";
+import { ordered } from "./Tree";
+import { ReplaceDialog } from "./ReplaceDialog";
+import { uploadAll } from "./upload";
+import { useWatch } from "./useWatch";
 import { fileAddress } from "./Files";
 
 type Props = { sandbox: string; path: string; onChanged: () => void };
@@ -37,11 +40,11 @@ export function DirectoryView({ sandbox, path, onChanged }: Props) {
   };
   useWatch(sandbox, path, changed);
 
-  const upload = async (files: File[]) => {
-    for (const file of files) {
-      await attempt(`${plainLine(file.name)} not uploaded`, () => writeFile(sandbox, join(path, file.name), file));
-    }
-    if (files.length) say(`Uploaded ${plural(files.length, "file")} to ${plainLine(path)}.`, { tone: "good" });
+  const [taken, setTaken] = useState<File[]>([]);
+  const upload = async (files: File[], write: "createNew" | "replace" = "createNew") => {
+    const result = await uploadAll(sandbox, path, files, write);
+    if (result.count) say(`Uploaded ${plural(result.count, "file")} to ${plainLine(path)}.`, { tone: "good" });
+    setTaken(result.taken);
     changed();
   };
   const remove = (file: string) =>
@@ -50,7 +53,7 @@ export function DirectoryView({ sandbox, path, onChanged }: Props) {
       changed();
     });
 
-  const entries = (list.value?.entries ?? []).filter((entry) => !leaving.value.has(`${sandbox}:${entry.path}`));
+  const entries = ordered(list.value?.entries ?? []).filter((entry) => !leaving.value.has(`${sandbox}:${entry.path}`));
   return (
     <div
       class={`files-content ${isOver ? "drop" : ""}`}
@@ -99,7 +102,11 @@ export function DirectoryView({ sandbox, path, onChanged }: Props) {
           class="visually-hidden"
           tabIndex={-1}
           aria-label="Files to upload"
-          onChange={(event) => void upload([...(event.currentTarget.files ?? [])])}
+          onChange={(event) => {
+            void upload([...(event.currentTarget.files ?? [])]);
+            // The same file can be chosen once more.
+            event.currentTarget.value = "";
+          }}
         />
       </div>
       {list.error !== null && <ErrorNotice error={list.error} retry={list.reload} />}
@@ -156,42 +163,25 @@ export function DirectoryView({ sandbox, path, onChanged }: Props) {
       )}
       {list.value?.truncated && <p class="faint panel-body">The directory has more entries than the 1,000 shown.</p>}
       {isOver && <div class="drop-hint">Drop to upload to {plainLine(path)}</div>}
+      {taken.length > 0 && (
+        <ReplaceDialog
+          names={taken.map((file) => file.name)}
+          onClose={() => setTaken([])}
+          onReplace={() => void upload(taken, "replace")}
+        />
+      )}
       {asking && (
         <NameDialog
           title={asking === "file" ? "New file" : "New directory"}
           onClose={() => setAsking(null)}
           onName={(name) =>
-            asking === "file" ? writeFile(sandbox, join(path, name), "") : makeDirectory(sandbox, join(path, name))
+            asking === "file"
+              ? writeFile(sandbox, join(path, name), "", "createNew")
+              : makeDirectory(sandbox, join(path, name))
           }
           onDone={changed}
         />
       )}
     </div>
   );
-}
-
-/** Several changes in a row cost one new listing. */
-const PAUSE_MS = 250;
-
-function useWatch(sandbox: string, path: string, onChange: () => void): void {
-  const current = useRef(onChange);
-  current.current = onChange;
-  useEffect(() => {
-    const abort = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | null = null;
-    const follow = async () => {
-      for await (const _ of watchDirectory(sandbox, path, abort.signal)) {
-        timer ??= setTimeout(() => {
-          timer = null;
-          current.current();
-        }, PAUSE_MS);
-      }
-    };
-    // A directory that cannot be watched is shown as it was when it was read.
-    follow().catch(() => {});
-    return () => {
-      abort.abort();
-      if (timer) clearTimeout(timer);
-    };
-  }, [sandbox, path]);
 }

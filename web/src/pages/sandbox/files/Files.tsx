@@ -54,7 +54,8 @@ export function Files({ sandbox }: { sandbox: Sandbox }) {
 
 function Current({ sandbox, path, onChanged }: { sandbox: Sandbox; path: string; onChanged: () => void }) {
   const found = useLoaded(`stat ${sandbox.id} ${path}`, () => stat(sandbox.id, path));
-  if (found.error !== null) {
+  // An editor stays open when its file goes away: what was typed can be saved again.
+  if (found.error !== null && !found.value) {
     return (
       <div class="files-content panel-body">
         <ErrorNotice error={found.error} retry={found.reload} />
@@ -67,5 +68,6 @@ function Current({ sandbox, path, onChanged }: { sandbox: Sandbox; path: string;
   if (!found.value) return <div class="files-content" />;
   const entry: FileEntry = { ...found.value, path };
   if (entry.kind === "directory") return <DirectoryView sandbox={sandbox.id} path={path} onChanged={onChanged} />;
-  return <FileView sandbox={sandbox.id} entry={entry} onChanged={onChanged} />;
+  const { error, reload } = found;
+  return <FileView sandbox={sandbox.id} entry={entry} error={error} reload={reload} onChanged={onChanged} />;
 }

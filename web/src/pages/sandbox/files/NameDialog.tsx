@@ -1,8 +1,10 @@
 import { useState } from "preact/hooks";
+import { wordsOf } from "../../../api/errors";
 import { Button } from "../../../components/Button";
 import { Dialog } from "../../../components/Dialog";
 import { Field } from "../../../components/Field";
-import { attempt } from "../../../state/toasts";
+import { Notice } from "../../../components/Notice";
+import { plainText } from "../../../lib/plain";
 
 type Props = {
   title: string;
@@ -15,12 +17,17 @@ type Props = {
 /** Asks for a name and does something with it. */
 export function NameDialog({ title, initial, onClose, onName, onDone }: Props) {
   const [name, setName] = useState(initial ?? "");
+  const [error, setError] = useState<string | null>(null);
+  const isName = !/^\.{0,2}$/.test(name.trim()) && !name.includes("/");
   const submit = async () => {
-    if (!name.trim()) return;
-    if (await attempt(title, () => onName(name.trim()))) {
-      onClose();
-      onDone(name.trim());
+    if (!isName) return;
+    try {
+      await onName(name.trim());
+    } catch (refused) {
+      return setError(wordsOf(refused));
     }
+    onClose();
+    onDone(name.trim());
   };
   return (
     <Dialog
@@ -30,13 +37,14 @@ export function NameDialog({ title, initial, onClose, onName, onDone }: Props) {
       foot={
         <>
           <Button onClick={onClose}>Cancel</Button>
-          <Button kind="primary" submit disabled={!name.trim()}>
+          <Button kind="primary" submit disabled={!isName}>
             Save
           </Button>
         </>
       }
     >
-      <Field label="Name" value={name} onInput={setName} autoFocus mono />
+      {error && <Notice tone="bad">{plainText(error)}</Notice>}
+      <Field label="Name" value={name} onInput={setName} hint="One name, without a slash." autoFocus mono />
     </Dialog>
   );
 }

@@ -9,10 +9,17 @@ import { baseName } from "../../../lib/paths";
 import { plainLine, plainText } from "../../../lib/plain";
 import type { NotebookCell, Preview } from "../../../lib/preview";
 
-type Props = { sandbox: string; path: string; preview: Preview; onSaved: () => void };
+type Props = {
+  sandbox: string;
+  path: string;
+  preview: Preview;
+  readNow: () => Promise<string | null>;
+  onSaved: () => void;
+};
 
 /** A file's content. Nothing in it runs: pictures are pictures, HTML is in a sandboxed frame, the rest is text. */
-export function PreviewView({ sandbox, path, preview, onSaved }: Props) {
+export function PreviewView(props: Props) {
+  const { path, preview } = props;
   switch (preview.kind) {
     case "picture":
       return <Picture blob={preview.blob} name={baseName(path)} />;
@@ -21,9 +28,9 @@ export function PreviewView({ sandbox, path, preview, onSaved }: Props) {
     case "notebook":
       return <NotebookPreview cells={preview.cells} />;
     case "html":
-      return <HtmlPreview sandbox={sandbox} path={path} preview={preview} onSaved={onSaved} />;
+      return <HtmlPreview {...props} preview={preview} />;
     case "text":
-      return <EditorView sandbox={sandbox} path={path} text={preview.text} isCut={preview.isCut} onSaved={onSaved} />;
+      return <EditorView {...props} text={preview.text} isCut={preview.isCut} />;
     case "binary":
       return <Empty title="No preview">The file is not text. Download it to look at it.</Empty>;
   }
@@ -39,7 +46,8 @@ function Picture({ blob, name }: { blob: Blob; name: string }) {
   return <div class="panel-body">{address && <img class="picture" src={address} alt={plainLine(name)} />}</div>;
 }
 
-function HtmlPreview({ sandbox, path, preview, onSaved }: Props & { preview: Extract<Preview, { kind: "html" }> }) {
+function HtmlPreview(props: Props & { preview: Extract<Preview, { kind: "html" }> }) {
+  const { path, preview } = props;
   const [mode, setMode] = useState<"source" | "page">("source");
   return (
     <>
@@ -57,7 +65,7 @@ function HtmlPreview({ sandbox, path, preview, onSaved }: Props & { preview: Ext
       {mode === "page" ? (
         <HtmlFrame html={preview.text} title={`The page ${plainLine(baseName(path))}`} tall />
       ) : (
-        <EditorView sandbox={sandbox} path={path} text={preview.text} isCut={preview.isCut} onSaved={onSaved} />
+        <EditorView {...props} text={preview.text} isCut={preview.isCut} />
       )}
     </>
   );

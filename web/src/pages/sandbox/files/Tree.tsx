@@ -11,7 +11,8 @@ type Node = { entry: FileEntry; depth: number; isOpen: boolean };
 
 const MAX_NODES = 3000;
 
-function ordered(entries: FileEntry[]): FileEntry[] {
+/** Directories before files, each by name. */
+export function ordered(entries: FileEntry[]): FileEntry[] {
   const rank = (entry: FileEntry) => (entry.kind === "directory" ? 0 : 1);
   return [...entries].sort((a, b) => rank(a) - rank(b) || (a.path < b.path ? -1 : 1));
 }

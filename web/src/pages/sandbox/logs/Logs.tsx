@@ -71,21 +71,41 @@ export function Logs({ sandbox }: { sandbox: Sandbox }) {
   );
 }
 
-/** What the daemon found, and what was printed since. */
+/** Tells whether a line that the page has is among those that the daemon found. */
+function finder(found: readonly Line[]): (line: Line) => boolean {
+  const texts = new Map<string, string[]>();
+  for (const { exec, entry, text } of found) {
+    // A line that came in parts is found in the entry in which it ends.
+    for (const at of [entry - 1, entry]) {
+      const key = `${exec} ${at}`;
+      texts.set(key, [...(texts.get(key) ?? []), text]);
+    }
+  }
+  // Of a long line, the part around the text is found.
+  return (line) => {
+    const near = texts.get(`${line.exec} ${line.entry}`) ?? [];
+    return near.some((text) => text.includes(line.text) || line.text.includes(text));
+  };
+}
+
+/** What the daemon found, and what it did not: what was printed since, and text with colours in it. */
 function withFound(search: OutputSearch, execs: Exec[], live: Line[]): Line[] {
   const sources = new Map(execs.map((exec) => [exec.id, exec]));
   const found = search.lines.map((line, index): Line => {
     const exec = sources.get(line.exec);
     return {
       key: `found ${line.exec} ${line.entry} ${index}`,
+      exec: line.exec,
+      entry: line.entry,
       atMs: Date.parse(line.at),
       stream: line.stream === "stderr" ? "stderr" : "stdout",
       text: plainText(line.text).replaceAll("\n", " "),
       from: exec ? sourceOf(exec) : line.exec,
     };
   });
-  const later = search.atMs > 0 ? live.filter((line) => line.atMs > search.atMs) : [];
-  return [...found, ...later].sort((a, b) => a.atMs - b.atMs);
+  const isFound = finder(found);
+  const more = search.atMs > 0 ? live.filter((line) => !isFound(line)) : [];
+  return [...found, ...more].sort((a, b) => a.atMs - b.atMs);
 }
 
 function LogLine({ line, wanted }: { line: Line; wanted: string }) {

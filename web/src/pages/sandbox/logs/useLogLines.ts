@@ -5,7 +5,16 @@ import type { Exec, ExecEntry } from "../../../api/types";
 import { commandLine } from "../../../lib/format";
 import { plainLine, plainText } from "../../../lib/plain";
 
-export type Line = { key: string; atMs: number; stream: "stdout" | "stderr"; text: string; from: string };
+export type Line = {
+  key: string;
+  exec: string;
+  entry: number;
+  atMs: number;
+  stream: "stdout" | "stderr";
+  text: string;
+  /** The command that printed it. */
+  from: string;
+};
 
 /** Execs read, entries of each, and lines kept. */
 const MAX_EXECS = 40;
@@ -88,6 +97,7 @@ function linesOf(exec: string, entry: ExecEntry, from: string): Line[] {
   const parts = plainText(entryText(entry)).split("\n");
   if (parts.at(-1) === "") parts.pop();
   return parts.map((part, index) => {
-    return { key: `${exec} ${entry.number} ${index}`, atMs: entry.atMs, stream, text: part.slice(0, MAX_LINE), from };
+    const key = `${exec} ${entry.number} ${index}`;
+    return { key, exec, entry: entry.number, atMs: entry.atMs, stream, text: part.slice(0, MAX_LINE), from };
   });
 }

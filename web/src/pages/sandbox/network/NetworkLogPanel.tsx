@@ -61,7 +61,7 @@ export function NetworkLogPanel({ sandbox, onPolicyChanged }: { sandbox: Sandbox
     >
       {loaded.error !== null && <ErrorNotice error={loaded.error} retry={loaded.reload} />}
       {shown.length === 0 ? (
-        <Empty title="No traffic">
+        <Empty title={all.length > 0 ? "Nothing of this kind" : "No traffic"}>
           <p>Connections and name lookups of the sandbox appear here as they are decided.</p>
         </Empty>
       ) : (

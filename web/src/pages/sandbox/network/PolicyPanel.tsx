@@ -25,14 +25,14 @@ export function PolicyPanel({ sandbox, view, reload }: Props) {
     ...(policy.allow ?? []).map((target) => ({ action: "allow" as const, target })),
   ];
   const change = (patch: NetworkPatch) =>
-    void attempt("The network was not changed", async () => {
+    attempt("The network was not changed", async () => {
       await patchNetwork(sandbox.id, patch);
       reload();
     });
   const remove = (rule: Rule) => {
-    change({ remove: [rule.target] });
+    void change({ remove: [rule.target] });
     say(`Removed the rule for ${plainLine(rule.target)}.`, {
-      action: { label: "Undo", run: () => change({ [rule.action]: [rule.target] }) },
+      action: { label: "Undo", run: () => void change({ [rule.action]: [rule.target] }) },
     });
   };
   return (
@@ -45,7 +45,7 @@ export function PolicyPanel({ sandbox, view, reload }: Props) {
               class="input narrow"
               aria-label="What is reached without a rule"
               value={preset}
-              onChange={(event) => change({ preset: event.currentTarget.value as Preset })}
+              onChange={(event) => void change({ preset: event.currentTarget.value as Preset })}
             >
               {Object.entries(PRESET_WORDS).map(([value, label]) => (
                 <option key={value} value={value}>
@@ -96,19 +96,20 @@ export function PolicyPanel({ sandbox, view, reload }: Props) {
   );
 }
 
-function NewRule({ onRule }: { onRule: (rule: Rule) => void }) {
+function NewRule({ onRule }: { onRule: (rule: Rule) => Promise<boolean> }) {
   const [target, setTarget] = useState("");
-  const add = (action: Rule["action"]) => {
+  const add = async (action: Rule["action"]) => {
     if (!target.trim()) return;
-    onRule({ action, target: target.trim() });
-    setTarget("");
+    // What was refused stays, to be mended, and so does what was typed meanwhile.
+    const isDone = await onRule({ action, target: target.trim() });
+    if (isDone) setTarget((now) => (now === target ? "" : now));
   };
   return (
     <form
       class="row"
       onSubmit={(event) => {
         event.preventDefault();
-        add("allow");
+        void add("allow");
       }}
     >
       <input
@@ -122,7 +123,7 @@ function NewRule({ onRule }: { onRule: (rule: Rule) => void }) {
       <Button submit disabled={!target.trim()}>
         Allow
       </Button>
-      <Button kind="danger" disabled={!target.trim()} onClick={() => add("deny")}>
+      <Button kind="danger" disabled={!target.trim()} onClick={() => void add("deny")}>
         Deny
       </Button>
     </form>

@@ -7,6 +7,9 @@ import { attempt, say } from "../../../state/toasts";
 
 export type Target = { language: string; context: string | null };
 
+/** The languages whose interpreters can be branched. */
+const FORKED: ReadonlySet<string> = new Set(["python"]);
+
 type Props = {
   sandbox: Sandbox;
   contexts: ContextView[];
@@ -58,19 +61,21 @@ export function ContextBar({ sandbox, contexts, languages, target, onTarget, rel
       </select>
       {chosen ? (
         <>
-          <Button
-            small
-            icon="branch"
-            onClick={() =>
-              change("Not forked", async () => {
-                const made = await send<ContextView>("POST", contextPath("fork"), {});
-                onTarget({ language: made.language, context: made.name });
-                say(`Forked into ${plainLine(made.name)}: both go on with the same variables.`, { tone: "good" });
-              })
-            }
-          >
-            Fork
-          </Button>
+          {FORKED.has(chosen.language) && (
+            <Button
+              small
+              icon="branch"
+              onClick={() =>
+                change("Not forked", async () => {
+                  const made = await send<ContextView>("POST", contextPath("fork"), {});
+                  onTarget({ language: made.language, context: made.name });
+                  say(`Forked into ${plainLine(made.name)}: both go on with the same variables.`, { tone: "good" });
+                })
+              }
+            >
+              Fork
+            </Button>
+          )}
           <Button small onClick={() => change("Not reset", () => send("POST", contextPath("reset")))}>
             Reset
           </Button>

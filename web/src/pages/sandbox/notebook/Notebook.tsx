@@ -1,4 +1,4 @@
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get, path, send } from "../../../api/client";
 import type { ContextList, ContextView, ExecResult, LanguageList, Sandbox } from "../../../api/types";
 import { Button } from "../../../components/Button";
@@ -54,19 +54,56 @@ export function Notebook({ sandbox }: { sandbox: Sandbox }) {
   );
 }
 
+/** Pixels that the end of the page may lie below what is in sight. */
+const NEAR = 60;
+
+/** Keeps an element in sight while what is above it grows, until somebody scrolls away from it. */
+function useKeptInSight(element: { readonly current: HTMLElement | null }): () => void {
+  const isFollowing = useRef(true);
+  const show = () => isFollowing.current && element.current?.scrollIntoView({ block: "nearest" });
+  useEffect(() => {
+    const page = element.current?.closest(".page");
+    const above = element.current?.parentElement;
+    if (!page || !above) return;
+    let top = page.scrollTop;
+    const scrolled = () => {
+      const below = (element.current?.getBoundingClientRect().bottom ?? 0) - page.getBoundingClientRect().bottom;
+      // Only people scroll up. Further down, what grows may be faster than the page.
+      if (below < NEAR || page.scrollTop < top) isFollowing.current = below < NEAR;
+      top = page.scrollTop;
+    };
+    page.addEventListener("scroll", scrolled, { passive: true });
+    const observer = new ResizeObserver(show);
+    observer.observe(above);
+    return () => {
+      page.removeEventListener("scroll", scrolled);
+      observer.disconnect();
+    };
+  }, []);
+  return () => {
+    isFollowing.current = true;
+    show();
+  };
+}
+
 function NewCell({ sandbox, target, contexts }: { sandbox: Sandbox; target: Target; contexts: ContextView[] }) {
   const [code, setCode] = useState("");
+  const form = useRef<HTMLFormElement>(null);
+  const show = useKeptInSight(form);
   const run = async () => {
     if (!code.trim()) return;
+    show();
     const cell = { code, language: target.language, context: target.context };
     const isStarted = await attempt("The code did not start", () =>
       send<ExecResult>("POST", path("sandboxes", sandbox.id, "execs"), { cell, trackFiles: true }),
     );
-    if (isStarted) setCode("");
+    // What was typed meanwhile stays.
+    if (isStarted) setCode((now) => (now === code ? "" : now));
   };
   const isNew = target.context !== null && !contexts.some((context) => context.name === target.context);
   return (
     <form
+      ref={form}
       class="panel new-cell"
       onSubmit={(event) => {
         event.preventDefault();

@@ -51,6 +51,7 @@ export function RestoreDialog({ sandbox, snapshot, onClose }: Props) {
         {snapshot.name ? <strong>{plainLine(snapshot.name)}</strong> : "the snapshot"}, taken on{" "}
         {dateTime(snapshot.createdAt)}. Name, settings and mounts stay.
       </p>
+      <p>Its timeline, logs, contexts and time to live begin anew, and addresses that it is shared by end.</p>
       <Check label="Keep the files as they are now in another snapshot" checked={keeps} onChange={setKeeps} />
     </Dialog>
   );

@@ -12,6 +12,7 @@ import { Ago } from "../../../components/Time";
 import { bytes } from "../../../lib/format";
 import { useLoaded } from "../../../lib/hooks";
 import { plainLine } from "../../../lib/plain";
+import { useOthersChanges } from "../../../lib/useChanges";
 import { go, to } from "../../../state/route";
 import { sandboxes } from "../../../state/sandboxes";
 import { canChange } from "../../../state/session";
@@ -25,6 +26,7 @@ export function Snapshots({ sandbox }: { sandbox: Sandbox }) {
   const [name, setName] = useState("");
   const [restoring, setRestoring] = useState<Snapshot | null>(null);
   const loaded = useLoaded("snapshots", () => get<SnapshotList>("/v1/snapshots"), sandboxes.value.size);
+  useOthersChanges(/snapshot|fork/i, loaded.reload);
   const snapshots = (loaded.value?.snapshots ?? []).filter((one) => !leaving.value.has(one.id));
   const root = treeOf(sandbox, snapshots, [...sandboxes.value.values()]);
 

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { startTerminal } from "../../../api/execs";
+import { signalExec, startTerminal } from "../../../api/execs";
 import type { Exec, Sandbox } from "../../../api/types";
 import { Button } from "../../../components/Button";
 import { Check } from "../../../components/Check";
@@ -12,6 +12,8 @@ import { attempt } from "../../../state/toasts";
 
 /** A first size; the terminal tells its own as soon as it is on the screen. */
 const FIRST_SIZE = { cols: 100, rows: 30 };
+/** What a program is told when its terminal goes away. */
+const SIGHUP = 1;
 const SCREEN_READER = "warren.screen-reader";
 
 /** The sandbox's terminals: those that run, from wherever they were opened, and those opened here. */
@@ -40,6 +42,9 @@ export function Terminals({ sandbox }: { sandbox: Sandbox }) {
       setOpened((old) => [...old, exec]);
       setChosen(exec.id);
     });
+  const isRunning = (exec: Exec) => running.some((one) => one.id === exec.id);
+  const hiddenCount = running.filter((exec) => hidden.has(exec.id)).length;
+  const end = (exec: Exec) => attempt("Not ended", () => signalExec(sandbox.id, exec.id, SIGHUP));
   const canOpen = canChange.value && sandbox.state === "running";
 
   return (
@@ -61,9 +66,19 @@ export function Terminals({ sandbox }: { sandbox: Sandbox }) {
             </span>
           ))}
         </div>
+        {hiddenCount > 0 && (
+          <Button small kind="quiet" onClick={() => setHidden(new Set())}>
+            {`Show ${hiddenCount} hidden`}
+          </Button>
+        )}
         {canOpen && (
           <Button small icon="plus" onClick={() => void open()}>
             New terminal
+          </Button>
+        )}
+        {canChange.value && current && isRunning(current) && (
+          <Button small onClick={() => void end(current)}>
+            End this one
           </Button>
         )}
         <span class="push small">

@@ -4,7 +4,7 @@ import type { Exec, Sandbox } from "../../../api/types";
 import { Button } from "../../../components/Button";
 import { Empty, ErrorNotice } from "../../../components/Notice";
 import { SearchInput } from "../../../components/SearchInput";
-import { commandLine, plural, splitWords } from "../../../lib/format";
+import { commandLine, commandOf, plural } from "../../../lib/format";
 import { useExecs } from "../../../lib/useExecs";
 import { canChange } from "../../../state/session";
 import { attempt } from "../../../state/toasts";
@@ -32,7 +32,7 @@ export function Timeline({ sandbox }: { sandbox: Sandbox }) {
       {canChange.value && sandbox.state === "running" && <RunLine sandbox={sandbox} onStarted={setOpen} />}
       {error !== null && <ErrorNotice error={error} retry={reload} />}
       {found.length === 0 && !isLoading && (
-        <Empty title="Nothing ran yet">
+        <Empty title={execs.length > 0 ? "No command matches" : "Nothing ran yet"}>
           <p>Commands and code that agents and people run in the sandbox appear here as they start.</p>
         </Empty>
       )}
@@ -58,12 +58,11 @@ function RunLine({ sandbox, onStarted }: { sandbox: Sandbox; onStarted: (exec: s
   const [line, setLine] = useState("");
   const run = async (event: Event) => {
     event.preventDefault();
-    const words = splitWords(line);
-    if (words.length === 0) return;
-    // What a shell would read specially goes to a shell.
-    const command = /[|&;<>$`*?(){}~#]/.test(line) ? ["sh", "-c", line] : words;
-    const isStarted = await attempt("Not started", async () => onStarted((await startCommand(sandbox.id, command)).id));
-    if (isStarted) setLine("");
+    if (!line.trim()) return;
+    const start = async () => onStarted((await startCommand(sandbox.id, commandOf(line))).id);
+    const isStarted = await attempt("Not started", start);
+    // What was typed meanwhile stays.
+    if (isStarted) setLine((now) => (now === line ? "" : now));
   };
   return (
     <form class="row nowrap" onSubmit={run}>
