@@ -67,10 +67,18 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     // Read first: a file that cannot be written to ends this before anybody is asked.
     let config = DockerConfig::open()?;
     let path = config.path().to_owned();
-    context.client().await?.check_login(&login).await?;
+    let client = context.client().await?;
+    client.check_login(&login).await?;
+    let of_daemon = client.daemon().and_then(|daemon| DockerConfig::path_of_process(daemon.pid?));
     match config.store(&login.registry, &login.username, &login.password.0)? {
         Some(helper) => output::note(&format!("kept by docker-credential-{helper}")),
         None => output::note(&format!("kept in {}, readable by you alone, not encrypted", path.display())),
+    }
+    if let Some(other) = of_daemon.filter(|other| *other != path) {
+        output::warn(&format!(
+            "the daemon was started with another HOME or DOCKER_CONFIG and reads {}, so it will not find this login",
+            other.display()
+        ));
     }
     output::line("Login succeeded")?;
     Ok(ExitCode::SUCCESS)
