@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use frontends::{images::Password, rest::v1};
 use sandbox::Error;
+use serde::Serialize;
 
 use super::{Context, pull, secret, sure};
 use crate::{
@@ -97,8 +98,18 @@ fn asked_username(registry: &str) -> CommandResult<String> {
     }
 }
 
-pub(crate) async fn logout(_context: &Context, args: &LogoutArgs) -> CommandResult {
-    match DockerConfig::open()?.erase(&args.registry)? {
+/// The output of `--json`.
+#[derive(Serialize)]
+struct LoggedOut<'a> {
+    registry: &'a str,
+    /// Whether there were credentials.
+    removed: bool,
+}
+
+pub(crate) async fn logout(context: &Context, args: &LogoutArgs) -> CommandResult {
+    let removed = DockerConfig::open()?.erase(&args.registry)?;
+    match removed {
+        _ if context.json => output::json(&LoggedOut { registry: &args.registry, removed })?,
         true => output::line(&format!("Removed the credentials of {}", args.registry))?,
         false => output::line(&format!("No credentials of {} are kept", args.registry))?,
     }

@@ -42,7 +42,7 @@ pub(super) async fn note_if_not_begun_again(client: &Client, sandbox: &v1::Sandb
     if matches!(exec.outcome, Some(ExecOutcome::Killed { .. })) && !exec.terminal {
         let (name, command) = (&sandbox.name, exec.command.join(" "));
         output::note(&format!(
-            "`{}` does not run again by itself in {name}: start it with `warren exec -d {name}`, or make the sandbox \
+            "`{}` does not run again by itself in {name}: start it with `warren exec -d {name} COMMAND`, or make the sandbox \
              with --init, which begins with every start",
             output::printable(&command)
         ));
