@@ -29,7 +29,8 @@ const FLAGS: &[(&str, &str)] = &[
     ),
     ("--security-opt", NO_RIGHTS),
 ];
-const NO_RIGHTS: &str = "programs inside can be root there without any right on the host; what the walls let through cannot be changed";
+const NO_RIGHTS: &str =
+    "nothing weakens the walls: programs can be root inside, without any right on the host";
 
 /// Puts our tip in the place of clap's, which knows only spelling and takes hidden commands for an answer.
 pub(crate) fn explain(error: &mut clap::Error, root: &clap::Command) {

@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::SIGHUP;
 use crate::{
-    client::{Breaks, Client},
+    client::{Breaks, Client, patiently},
     error::{CommandError, CommandResult},
     terminal::{DetachKeys, Typed},
 };
@@ -49,13 +49,13 @@ pub(super) async fn feed(
         let (n_before, begun) = (pieces.n_taken(), Instant::now());
         let fed = client.feed_stdin(exec.sandbox.as_str(), exec.id.as_str(), pieces.stream()).await;
         let Some(error) = fed.err().filter(CommandError::is_lost_daemon) else { break };
-        if !is_running(client, exec).await {
+        if has_ended(client, exec).await {
             break;
         }
         // Nobody knows which of the bytes that were taken have arrived. A person sees that a key is missing; a program
         // would go on with a part of its input.
         if source == Source::Pipe && pieces.n_taken() > n_before {
-            client.signal(exec.sandbox.as_str(), exec.id.as_str(), SIGHUP).await.ok();
+            hang_up(client, exec).await;
             return Err(input_lost(error));
         }
         breaks.go_on(begun, error).await?;
@@ -64,9 +64,20 @@ pub(super) async fn feed(
     std::future::pending().await
 }
 
-async fn is_running(client: &Client, exec: &Exec) -> bool {
-    let view = client.exec_view(exec.sandbox.as_str(), exec.id.as_str()).await;
-    view.is_ok_and(|exec| exec.outcome.is_none())
+/// Whether the next daemon says so; it may not have adopted the sandbox yet.
+async fn has_ended(client: &Client, exec: &Exec) -> bool {
+    let look = async |_left| client.exec_view(exec.sandbox.as_str(), exec.id.as_str()).await;
+    match patiently(None, look).await {
+        Ok(exec) => exec.outcome.is_some(),
+        // Its sandbox may have been removed.
+        Err(error) => !error.is_lost_daemon(),
+    }
+}
+
+/// Lets the command know that nobody is at the other end any more. It may have ended meanwhile.
+async fn hang_up(client: &Client, exec: &Exec) {
+    let tell = async |_left| client.signal(exec.sandbox.as_str(), exec.id.as_str(), SIGHUP).await;
+    patiently(None, tell).await.ok();
 }
 
 fn input_lost(error: CommandError) -> CommandError {
