@@ -211,7 +211,7 @@ impl Shared {
         let guard = Activity::begin(&self.activity, Arc::clone(clock));
         let status = self.status.borrow();
         if status.gone.is_some() {
-            return Err(error::no_such_sandbox(&self.name()));
+            return Err(error::no_such_sandbox(self.name()));
         }
         let state = status.record.state;
         match &status.life {
