@@ -59,7 +59,7 @@ pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     Timestamp::now().checked_sub(span).map_err(|_out_of_range| format!("{text:?} is too long ago"))
 }
 
-/// A size that is hardly meant in bytes. People who know Docker write units; those who know other tools write megabytes.
+/// A size. A small one without a unit is hardly meant in bytes: other tools count in megabytes.
 pub(crate) fn size(text: &str) -> Result<ByteSize, String> {
     const LEAST: u64 = 64 * 1024;
     match text.parse::<u64>() {

@@ -22,8 +22,8 @@ pub(crate) struct Directories {
 }
 
 impl Directories {
-    /// Flags win over variables, and variables over the host's defaults. A data directory that is chosen by flag does not
-    /// take the run directory of a variable, which belongs to another daemon.
+    /// Flags win over variables, and variables over the host's defaults. A data directory that is chosen by flag does
+    /// not take the run directory of a variable, which belongs to another daemon.
     pub(crate) fn find(home: Option<&Path>, run: Option<&Path>) -> Result<Self> {
         let variables = (env::path(env::HOME_DIRECTORY), env::path(env::RUN_DIRECTORY));
         Self::chosen((home, run), variables)

@@ -20,8 +20,8 @@ use crate::{
 
 /// Show the output of a command
 ///
-/// Without EXEC, shows what the sandbox was made to run: its init, or the command of `warren run`; in any other sandbox,
-/// the newest command. Entries are numbered and can be read again from any number.
+/// Without EXEC, shows what the sandbox was made to run: its init, or the command of `warren run`; in any other
+/// sandbox, the newest command. Entries are numbered and can be read again from any number.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren logs -f dev
