@@ -278,7 +278,7 @@ async fn welcome(core: &Arc<Core>, mut enrolled: Enrolled, instance: Box<dyn Ins
     life.pumps.spawn(async move {
         until(&closing, task).await;
     });
-    core.emit(&shared.subject, EventKind::SandboxAdopted, None, "").await;
+    core.emit(&shared.subject, &shared.name(), EventKind::SandboxAdopted, None, "").await;
 }
 
 /// A stopped sandbox without an instance: only its execs may need an end.
@@ -298,7 +298,7 @@ async fn discard(core: &Arc<Core>, mut record: SandboxRecord) {
         core.remove_files(&record.plan, &label, Force::No).await?;
         core.store.remove_sandbox(record.id.clone()).await.map_err(error::from_store)?;
         if was_told(&record) {
-            core.emit(&subject, EventKind::SandboxRemoved, None, "").await;
+            core.emit(&subject, &record.name, EventKind::SandboxRemoved, None, "").await;
         }
         Ok::<_, sandbox::Error>(())
     };
@@ -327,11 +327,11 @@ async fn settle(core: &Core, record: &mut SandboxRecord, state: SandboxState, re
         SandboxState::Failed => EventKind::SandboxFailed,
         _ => EventKind::SandboxStopped,
     };
-    core.emit(&subject_of(record), kind, None, reason).await;
+    core.emit(&subject_of(record), &record.name, kind, None, reason).await;
 }
 
 fn subject_of(record: &SandboxRecord) -> Subject {
-    Subject { id: record.id.clone(), name: record.name.clone(), namespace: record.namespace.clone() }
+    Subject { id: record.id.clone(), namespace: record.namespace.clone() }
 }
 
 /// Execs without an end in the store. They count as live from here on.

@@ -179,7 +179,7 @@ impl Clerk {
 
     pub(crate) async fn tell(&self, kind: EventKind, detail: impl Into<String>) {
         self.core.feed.exec(&self.shared.subject.id, &self.exec.id);
-        self.core.emit(&self.shared.subject, kind, Some(&self.exec.id), detail).await;
+        self.core.emit(&self.shared.subject, &self.shared.name(), kind, Some(&self.exec.id), detail).await;
     }
 
     /// Writes the record of an end; retries while it can. Returns whether it is written, or no longer exists.
@@ -252,7 +252,9 @@ impl Clerk {
         if let Err(error) = self.core.store.remove_execs(gone).await {
             tracing::warn!(sandbox = %self.shared.subject.id, %error, "records of old execs stay");
         }
-        self.core.emit(&self.shared.subject, EventKind::LedgerTrimmed, None, detail).await;
+        self.core
+            .emit(&self.shared.subject, &self.shared.name(), EventKind::LedgerTrimmed, None, detail)
+            .await;
     }
 
     pub(crate) fn forget(&self) {
@@ -278,7 +280,15 @@ impl Clerk {
         };
         for trimmed in trimmed {
             let detail = format!("dropped entries up to {} of {}", trimmed.through, trimmed.exec);
-            self.core.emit(&self.shared.subject, EventKind::LedgerTrimmed, Some(&trimmed.exec), detail).await;
+            self.core
+                .emit(
+                    &self.shared.subject,
+                    &self.shared.name(),
+                    EventKind::LedgerTrimmed,
+                    Some(&trimmed.exec),
+                    detail,
+                )
+                .await;
             if trimmed.whole
                 && let Err(error) = self.core.store.remove_execs(vec![trimmed.exec.clone()]).await
             {

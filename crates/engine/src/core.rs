@@ -404,7 +404,7 @@ impl Core {
             let shows =
                 |mount: &MountPlan| matches!(&mount.source, MountOrigin::Volume { id } if id == volume);
             if mounts.iter().any(shows) {
-                users.push(shared.subject.name.clone());
+                users.push(shared.name());
             }
         });
         users.sort();
@@ -483,7 +483,7 @@ impl Core {
                         Ok(Changeable(shared))
                     }
                     Force::No if shared.is_unreachable() => {
-                        Err(error.with_next(Next::GiveUp(shared.subject.name.to_string())))
+                        Err(error.with_next(Next::GiveUp(shared.name().to_string())))
                     }
                     _ => Err(error),
                 }

@@ -29,11 +29,10 @@ enum Message {
     Flush(oneshot::Sender<()>),
 }
 
-/// The sandbox that an event is about.
+/// The sandbox that an event is about. Its name may change, and is told beside.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) id: SandboxId,
-    pub(crate) name: SandboxName,
     pub(crate) namespace: Namespace,
 }
 
@@ -106,6 +105,7 @@ impl Core {
     pub(crate) async fn emit(
         &self,
         subject: &Subject,
+        name: &SandboxName,
         kind: EventKind,
         exec: Option<&ExecId>,
         detail: impl Into<String>,
@@ -115,7 +115,7 @@ impl Core {
             at: self.clock.now(),
             kind,
             sandbox: Some(subject.id.clone()),
-            name: Some(subject.name.clone()),
+            name: Some(name.clone()),
             namespace: Some(subject.namespace.clone()),
             exec: exec.cloned(),
             detail: detail.into(),

@@ -133,7 +133,10 @@ pub use crate::{
     },
     text::TextDecoder,
     turns::Turns,
-    view::{CellView, ExecView, SandboxFilter, SandboxView, not_held_as_asked, weaknesses},
+    view::{
+        CellView, ExecView, SandboxFilter, SandboxView, names_of_defaults_not_held, not_held_as_asked,
+        weaknesses,
+    },
     volumes::{VolumeLimits, VolumeRef, VolumeView},
 };
 

@@ -287,7 +287,7 @@ fn look(shared: &Shared) -> Result<Arc<crate::shared::Life>> {
 pub(crate) async fn ask<T>(shared: &Changeable, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
     let (reply, answer) = oneshot::channel();
     let gone = || match shared.status.borrow().gone {
-        Some(_) => error::no_such_sandbox(&shared.subject.name),
+        Some(_) => error::no_such_sandbox(shared.name()),
         None => error::closing(),
     };
     shared.inbox.send(command(reply)).await.map_err(|_unsent| gone())?;

@@ -463,11 +463,8 @@ mod tests {
     #[test]
     fn the_holder_of_a_link_sees_one_sandbox_and_does_no_more_than_its_asker() {
         let namespace = Namespace::default();
-        let subject = |byte| Subject {
-            id: SandboxId::from_random([byte; 8]),
-            name: "lab".parse().unwrap(),
-            namespace: Namespace::default(),
-        };
+        let subject =
+            |byte| Subject { id: SandboxId::from_random([byte; 8]), namespace: Namespace::default() };
         let (own, other) = (subject(1), subject(2));
         let asker = Principal::developer("dev");
         let reader = Principal { access: Access::ReadOnly, ..asker.clone() };

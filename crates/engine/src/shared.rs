@@ -12,7 +12,7 @@ use std::{
 use jiff::Timestamp;
 use sandbox::{
     Action, ByteSize, Error, ErrorKind, ExecState, Instance, KeyId, KillReason, Next, RequestId, Result,
-    SandboxState, Thing,
+    SandboxName, SandboxState, Thing,
 };
 use store::{Ledger, LedgerLimits, SandboxRecord};
 use tokio::{
@@ -33,6 +33,8 @@ const ADOPTED_WITHIN: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) subject: Subject,
+    /// The name that it was given: also while a replacement has it under another.
+    name: Mutex<SandboxName>,
     pub(crate) request_id: Option<RequestId>,
     /// The key that made it.
     pub(crate) owner: Option<KeyId>,
@@ -97,8 +99,8 @@ impl Shared {
         logs: PathBuf,
         ledger_limits: LedgerLimits,
     ) -> Self {
-        let subject =
-            Subject { id: record.id.clone(), name: record.name.clone(), namespace: record.namespace.clone() };
+        let subject = Subject { id: record.id.clone(), namespace: record.namespace.clone() };
+        let name = Mutex::new(record.name.clone());
         let request_id = record.spec.request_id.clone();
         let owner = record.owner.clone();
         let image_digest = record.plan.image_digest.clone();
@@ -114,6 +116,7 @@ impl Shared {
         };
         Self {
             subject,
+            name,
             request_id,
             owner,
             claimed_memory: AtomicU64::new(memory.bytes()),
@@ -150,7 +153,7 @@ impl Shared {
             Ok(Some(why)) => {
                 let message = format!("cannot reach {}: {why}", self.label());
                 Err(Error::new(ErrorKind::Unavailable, message)
-                    .about(Thing::Sandbox, self.subject.name.as_str())
+                    .about(Thing::Sandbox, self.name().as_str())
                     .with_next(Next::Retry))
             }
             Err(_) => {
@@ -180,9 +183,18 @@ impl Shared {
         self.claimed_memory.store(memory.bytes(), Ordering::Relaxed);
     }
 
-    /// Its name in messages.
+    /// Its name in messages and events.
+    pub(crate) fn name(&self) -> SandboxName {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// It has another name from now on.
+    pub(crate) fn called(&self, name: &SandboxName) {
+        *self.name.lock().unwrap_or_else(PoisonError::into_inner) = name.clone();
+    }
+
     pub(crate) fn label(&self) -> sandbox::Subject {
-        sandbox::Subject::new(Thing::Sandbox, self.subject.name.as_str())
+        sandbox::Subject::new(Thing::Sandbox, self.name().as_str())
     }
 
     pub(crate) fn state(&self) -> SandboxState {
@@ -208,7 +220,7 @@ impl Shared {
         let guard = Activity::begin(&self.activity, Arc::clone(clock));
         let status = self.status.borrow();
         if status.gone.is_some() {
-            return Err(error::no_such_sandbox(&self.subject.name));
+            return Err(error::no_such_sandbox(self.name()));
         }
         let state = status.record.state;
         match &status.life {

@@ -94,6 +94,12 @@ fn is_weaker(statement: &LimitStatement) -> bool {
     }
 }
 
+/// The names of the limits that nothing enforces, of those that nobody asked for.
+pub fn names_of_defaults_not_held(isolation: &Isolation, asked: &Limits) -> Vec<&'static str> {
+    let not_held = isolation.not_held().filter(|statement| !is_asked(asked, statement.limit));
+    not_held.map(|statement| limit_name(statement.limit)).collect()
+}
+
 /// One sentence about the limits that nothing enforces, of those that nobody asked for.
 fn defaults_not_held(isolation: &Isolation, asked: &Limits) -> Option<String> {
     let not_held: Vec<_> =

@@ -169,7 +169,7 @@ impl ImageConfig {
             file["created"] = created.as_str().into();
         }
         if !origin.history.is_empty() {
-            file["history"] = serde_json::json!(origin.history);
+            file["history"] = serde_json::json!(padded(&origin.history, diff_ids.len()));
         }
         if let Some(variant) = &platform.variant {
             file["variant"] = variant.as_str().into();
@@ -178,9 +178,32 @@ impl ImageConfig {
     }
 }
 
+/// One step for each layer, as readers expect. Steps that nobody recorded are those of the oldest layers.
+fn padded(history: &[History], n_layers: usize) -> Vec<History> {
+    let n_known = history.iter().filter(|step| !step.empty_layer).count();
+    let unknown = std::iter::repeat_n(History::default(), n_layers.saturating_sub(n_known));
+    unknown.chain(history.iter().cloned()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_layer_has_a_step_once_there_is_a_history() {
+        let step = |by: &str, empty_layer| History {
+            created_by: Some(by.to_owned()),
+            empty_layer,
+            ..History::default()
+        };
+        let history = [step("ENV", true), step("RUN", false)];
+        let by = |n_layers| -> Vec<_> {
+            padded(&history, n_layers).into_iter().map(|step| step.created_by.unwrap_or_default()).collect()
+        };
+        assert_eq!(by(1), ["ENV", "RUN"]);
+        assert_eq!(by(2), ["", "ENV", "RUN"]);
+        assert_eq!(by(0), ["ENV", "RUN"]);
+    }
 
     #[test]
     fn what_is_written_is_read_back() {

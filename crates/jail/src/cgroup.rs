@@ -125,6 +125,7 @@ impl Cgroups {
 
     fn prepare(mounts: CgroupMounts, parent: &str, is_root: bool) -> Self {
         let mut cgroups = Self { version: mounts.version, ..Self::none() };
+        let mut lacking = Lacking::default();
         for mount in mounts.mounts {
             // Root uses the top: the same group whichever service or session starts the daemon. Other users have what
             // was delegated.
@@ -133,16 +134,16 @@ impl Cgroups {
             let controllers = &mount.controllers;
             match parent::make_best(&candidates, parent, mount.is_v2, controllers) {
                 Ok(made) => {
-                    let lacking = made.refused.iter().map(|(one, error)| lacks(mount.is_v2, &[*one], error));
-                    cgroups.missing.extend(lacking);
+                    made.refused.into_iter().for_each(|(one, error)| lacking.add(mount.is_v2, &[one], error));
                     if !made.controllers.is_empty() {
                         let (controllers, directory) = (made.controllers, made.directory);
                         cgroups.hierarchies.push(Hierarchy { is_v2: mount.is_v2, controllers, directory });
                     }
                 }
-                Err(error) => cgroups.missing.push(lacks(mount.is_v2, controllers, &error)),
+                Err(error) => lacking.add(mount.is_v2, controllers, error),
             }
         }
+        cgroups.missing = lacking.sentences();
         if cgroups.hierarchies.is_empty() {
             cgroups.version = Version::None;
         }
@@ -408,11 +409,33 @@ impl Hierarchy {
     }
 }
 
-/// Names the unusable controllers, and the kernel's answer.
-fn lacks(is_v2: bool, controllers: &[Controller], error: &CgroupError) -> String {
-    let names: Vec<_> = controllers.iter().map(|one| one.name(is_v2)).collect();
-    let plural = if names.len() == 1 { "" } else { "s" };
-    format!("The cgroup controller{plural} {} cannot be used: {error}: {}.", names.join(", "), error.source)
+/// The controllers that cannot be used, and the kernel's answers.
+#[derive(Debug, Default)]
+struct Lacking(Vec<(Vec<&'static str>, CgroupError)>);
+
+impl Lacking {
+    fn add(&mut self, is_v2: bool, controllers: &[Controller], error: CgroupError) {
+        self.0.push((controllers.iter().map(|one| one.name(is_v2)).collect(), error));
+    }
+
+    /// One sentence for each answer: on version 1 every controller has its own directory, and most often one cause.
+    fn sentences(mut self) -> Vec<String> {
+        let mut sentences = Vec::new();
+        while !self.0.is_empty() {
+            let answer = self.0[0].1.source.to_string();
+            let (same, others) =
+                self.0.into_iter().partition::<Vec<_>, _>(|(_, error)| error.source.to_string() == answer);
+            self.0 = others;
+            let names: Vec<_> = same.iter().flat_map(|(names, _)| names).copied().collect();
+            let plural = if names.len() == 1 { "" } else { "s" };
+            let place = if let [(_, error)] = &same[..] { format!("{error}: ") } else { String::new() };
+            sentences.push(format!(
+                "The cgroup controller{plural} {} cannot be used: {place}{answer}.",
+                names.join(", ")
+            ));
+        }
+        sentences
+    }
 }
 
 fn failed(action: &str, file: &Path) -> impl FnOnce(io::Error) -> CgroupError {

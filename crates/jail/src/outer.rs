@@ -63,6 +63,9 @@ pub(crate) fn ids_here() -> u32 {
         .fold(0, u32::saturating_add)
 }
 
+/// Where the first range of the first user begins.
+const FIRST_SUBORDINATE: u32 = 100_000;
+
 /// A user's ranges in `/etc/subuid` and `/etc/subgid`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subordinate {
@@ -103,6 +106,23 @@ fn find_name(passwd: &str, user: u32) -> Option<String> {
     })
 }
 
+/// The first id of a free range, above all ranges in `/etc/subuid` and `/etc/subgid` and the ids of usual users.
+pub(crate) fn first_free() -> u32 {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    above(&(read("/etc/subuid") + "\n" + &read("/etc/subgid")))
+}
+
+/// As useradd counts: ranges begin at [`FIRST_SUBORDINATE`].
+fn above(ranges: &str) -> u32 {
+    let ends = ranges.lines().filter_map(|line| {
+        let mut words = line.split(':').skip(1);
+        let first: u32 = words.next()?.trim().parse().ok()?;
+        let count: u32 = words.next()?.trim().parse().ok()?;
+        first.checked_add(count)
+    });
+    ends.fold(FIRST_SUBORDINATE, u32::max)
+}
+
 /// The first range of at least 65535 ids for that user, by name or by number.
 fn find_range(text: &str, name: Option<&str>, user: u32) -> Option<(u32, u32)> {
     text.lines().find_map(|line| {
@@ -126,5 +146,12 @@ mod tests {
         assert_eq!(find_range(text, None, 1001), Some((300_000, 65536)));
         assert_eq!(find_range(text, Some("bo"), 1002), None);
         assert_eq!(find_range(text, Some("eve"), 1003), None);
+    }
+
+    #[test]
+    fn a_free_range_is_above_all_that_others_have() {
+        assert_eq!(above(""), 100_000);
+        assert_eq!(above("ana:100000:65536\nbo:300000:65536\n\nana:165536:65536\nnonsense"), 365_536);
+        assert_eq!(above("bo:1:10\n"), 100_000);
     }
 }

@@ -230,8 +230,9 @@ fn subordinate_ids() -> Check {
             (false, "newuidmap and newgidmap are not installed", Some(install("uidmap", "shadow-utils")))
         }
         (None, _) => {
-            let fix =
-                "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $(id -un)".to_owned();
+            let first = outer::first_free();
+            let range = format!("{first}-{}", first.saturating_add(65_535));
+            let fix = format!("sudo usermod --add-subuids {range} --add-subgids {range} $(id -un)");
             (false, "no ranges in /etc/subuid and /etc/subgid: sandboxes have one id", Some(fix))
         }
     };

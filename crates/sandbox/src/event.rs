@@ -38,6 +38,7 @@ pub enum EventKind {
     SandboxAdopted,
     SandboxRemoved,
     SandboxRenewed,
+    SandboxRenamed,
     SnapshotCreated,
     SnapshotRemoved,
     ExecStarted,
@@ -56,7 +57,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::SandboxCreated,
         Self::SandboxStarted,
         Self::SandboxPaused,
@@ -67,6 +68,7 @@ impl EventKind {
         Self::SandboxAdopted,
         Self::SandboxRemoved,
         Self::SandboxRenewed,
+        Self::SandboxRenamed,
         Self::SnapshotCreated,
         Self::SnapshotRemoved,
         Self::ExecStarted,
@@ -94,6 +96,7 @@ impl EventKind {
             Self::SandboxAdopted => "sandbox_adopted",
             Self::SandboxRemoved => "sandbox_removed",
             Self::SandboxRenewed => "sandbox_renewed",
+            Self::SandboxRenamed => "sandbox_renamed",
             Self::SnapshotCreated => "snapshot_created",
             Self::SnapshotRemoved => "snapshot_removed",
             Self::ExecStarted => "exec_started",

@@ -106,7 +106,14 @@ impl FromStr for PortSpec {
         };
         let number = |digits: &str| {
             let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            digits.parse::<u16>().ok().filter(|_| is_number).ok_or_else(wrong)
+            match digits.parse::<u16>() {
+                Ok(number) if is_number => Ok(number),
+                Err(_too_large) if is_number => {
+                    let shown: String = digits.chars().take(64).collect();
+                    Err(Error::invalid(format!("{shown} is not a port: ports go up to {}", u16::MAX)))
+                }
+                _ => Err(wrong()),
+            }
         };
         let (outside, inside) = match plain.rsplit_once(':') {
             Some((outside, inside)) => (Some(outside), inside),

@@ -1,5 +1,6 @@
 //! Arguments that several commands share: durations, variables, and the options of new sandboxes and execs.
 
+pub(crate) mod env_file;
 mod ground;
 mod inside;
 mod network;
@@ -7,12 +8,13 @@ mod network;
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
+use jiff::Timestamp;
 use sandbox::{
     BackendKind, ByteSize, CpuCount, Label, Lifetime, Limits, Namespace, OnExpiry, RequestId, SandboxName,
     SandboxSpec,
 };
 
-use self::{ground::GroundArgs, inside::InsideArgs, network::NetworkArgs};
+use self::{env_file::Variables, ground::GroundArgs, inside::InsideArgs, network::NetworkArgs};
 use crate::error::CommandResult;
 
 /// Reads `90`, `90s`, `500ms`, `10m`, `1h30m`, `2d`; a bare number is seconds.
@@ -44,6 +46,37 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         rest = tail;
     }
     if text.is_empty() { Err(invalid()) } else { Ok(total) }
+}
+
+/// A time, or a span before now.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let span = duration(text).map_err(|_neither| {
+        format!("{text:?} is neither a span such as 10m nor a time such as 2026-01-31T12:00:00Z")
+    })?;
+    Timestamp::now().checked_sub(span).map_err(|_out_of_range| format!("{text:?} is too long ago"))
+}
+
+/// A size. A small one without a unit is hardly meant in bytes: other tools count in megabytes.
+pub(crate) fn size(text: &str) -> Result<ByteSize, String> {
+    const LEAST: u64 = 64 * 1024;
+    match text.parse::<u64>() {
+        Ok(bytes @ 1..LEAST) => Err(format!("{bytes} is a number of bytes; did you mean {bytes}m?")),
+        _ => text.parse().map_err(|error: sandbox::InvalidSize| error.to_string()),
+    }
+}
+
+/// A host name, which is written as the name of a sandbox is.
+fn hostname(text: &str) -> Result<SandboxName, String> {
+    let shown: String = text.chars().filter(|c| !c.is_control()).take(64).collect();
+    text.parse().map_err(|_other| {
+        format!(
+            "{shown:?} is not a host name: it has at most 63 letters, digits, '-', '_' and '.', and starts with a \
+             letter or digit"
+        )
+    })
 }
 
 /// `KEY=VALUE`, or `KEY` alone to take its value from our own environment.
@@ -84,7 +117,7 @@ pub(crate) struct PlainArgs {
     #[arg(long)]
     backend: Option<BackendKind>,
     /// Memory limit, such as 512m or 2g [default: 1g]
-    #[arg(long, short = 'm', value_name = "SIZE")]
+    #[arg(long, short = 'm', value_name = "SIZE", value_parser = size)]
     memory: Option<ByteSize>,
     /// Swap in addition to memory [default: 0]
     #[arg(long, value_name = "SIZE")]
@@ -96,20 +129,23 @@ pub(crate) struct PlainArgs {
     #[arg(long, value_name = "N", alias = "pids-limit")]
     pids: Option<u32>,
     /// Maximum size of the files it writes [default: 10g]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     disk: Option<ByteSize>,
     /// Maximum number of open files per process [default: 4096]
     #[arg(long, value_name = "N")]
     open_files: Option<u32>,
     /// Size of /tmp, which is held in memory [default: 256m]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     tmp: Option<ByteSize>,
     /// Size of /dev/shm, which is held in memory [default: 64m]
-    #[arg(long, value_name = "SIZE", alias = "shm-size")]
+    #[arg(long, value_name = "SIZE", alias = "shm-size", value_parser = size)]
     shm: Option<ByteSize>,
     /// Environment variable for every command
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
+    /// File of environment variables, one NAME=value on each line; --env wins over it
+    #[arg(long = "env-file", value_name = "FILE", value_parser = env_file::read)]
+    env_files: Vec<Variables>,
     /// Working directory for its commands
     #[arg(long = "cwd", short = 'w', value_name = "DIR", visible_alias = "workdir")]
     cwd: Option<String>,
@@ -117,7 +153,7 @@ pub(crate) struct PlainArgs {
     #[arg(long, short = 'u')]
     user: Option<String>,
     /// Host name inside [default: the sandbox's name]
-    #[arg(long)]
+    #[arg(long, value_parser = hostname)]
     hostname: Option<SandboxName>,
     /// Label, for filtering
     #[arg(long = "label", short = 'l', value_name = "KEY=VALUE")]
@@ -153,7 +189,7 @@ impl SandboxArgs {
                 tmp: plain.tmp,
                 shm: plain.shm,
             },
-            env: plain.env.iter().cloned().collect(),
+            env: environment(&plain.env_files, &plain.env),
             cwd: plain.cwd.clone(),
             user: plain.user.clone(),
             hostname: plain.hostname.clone(),
@@ -191,9 +227,9 @@ pub(crate) struct AttachArgs {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Variables by name; the last one wins if a name is given twice.
-pub(crate) fn environment(pairs: &[(String, String)]) -> BTreeMap<String, String> {
-    pairs.iter().cloned().collect()
+/// Variables by name; the last one wins if a name is given twice, and those of files lose.
+pub(crate) fn environment(files: &[Variables], pairs: &[(String, String)]) -> BTreeMap<String, String> {
+    files.iter().flat_map(|file| &file.0).chain(pairs).cloned().collect()
 }
 
 /// The program and its arguments, which must be text.
@@ -245,6 +281,14 @@ mod tests {
         for text in ["", "-1", "s", "5x", "1.5h", "10 m", "99999999999999999999", "99999999999999999d"] {
             assert!(duration(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_size_without_a_unit_is_hardly_meant_in_bytes() {
+        assert_eq!(size("512"), Err("512 is a number of bytes; did you mean 512m?".to_owned()));
+        assert_eq!(size("512m"), Ok(ByteSize::mib(512)));
+        assert_eq!((size("0"), size("536870912")), (Ok(ByteSize(0)), Ok(ByteSize::mib(512))));
+        assert!(hostname("a b").unwrap_err().contains("not a host name"));
     }
 
     #[test]

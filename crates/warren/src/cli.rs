@@ -5,7 +5,7 @@ use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use sandbox::{Error, Namespace};
 
-use crate::{called_as, commands, error::CommandError};
+use crate::{called_as, commands, error::CommandError, other_words};
 
 /// Version, and in a release also the commit and its date.
 pub(crate) const VERSION: &str = env!("WARREN_VERSION");
@@ -115,6 +115,8 @@ pub(crate) enum Command {
     Completions(commands::completions::Args),
     Version(commands::version::Args),
     #[command(hide = true)]
+    Help(commands::help::Args),
+    #[command(hide = true)]
     SshProxy(commands::ssh::ProxyArgs),
     #[command(hide = true)]
     Complete(commands::complete::Args),
@@ -137,7 +139,8 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
     let mut command = command();
     let matched = command.try_get_matches_from_mut(called_as::arguments(env::args_os()));
     let parsed = matched.and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
-    parsed.map_err(|error| error.format(&mut command)).map_err(|error| {
+    parsed.map_err(|error| error.format(&mut command)).map_err(|mut error| {
+        other_words::explain(&mut error, &command);
         if !error.use_stderr() || !wants_json(env::args_os().skip(1)) {
             // If our output is closed, there is nobody to report to.
             error.print().ok();

@@ -22,11 +22,22 @@ pub(crate) struct Directories {
 }
 
 impl Directories {
-    /// Flags win over variables, and variables over the host's defaults.
+    /// Flags win over variables, and variables over the host's defaults. A data directory that is chosen by flag does
+    /// not take the run directory of a variable, which belongs to another daemon.
     pub(crate) fn find(home: Option<&Path>, run: Option<&Path>) -> Result<Self> {
+        let variables = (env::path(env::HOME_DIRECTORY), env::path(env::RUN_DIRECTORY));
+        Self::chosen((home, run), variables)
+    }
+
+    /// Each pair is the data directory and the run directory.
+    fn chosen(
+        (home, run): (Option<&Path>, Option<&Path>),
+        (home_variable, run_variable): (Option<PathBuf>, Option<PathBuf>),
+    ) -> Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
-        let chosen_home = home.map(Path::to_owned).or_else(|| env::path(env::HOME_DIRECTORY));
-        let chosen_run = run.map(Path::to_owned).or_else(|| env::path(env::RUN_DIRECTORY));
+        let run_variable = run_variable.filter(|_| home.is_none());
+        let chosen_home = home.map(Path::to_owned).or(home_variable);
+        let chosen_run = run.map(Path::to_owned).or(run_variable);
         let run = match (chosen_run, &chosen_home) {
             (Some(run), _) => run,
             // Another data directory means another daemon, and that one needs a socket of its own.
@@ -109,6 +120,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 pub(crate) fn make_private(directory: &Path) -> Result<()> {
     let failed = |what: &str, error: std::io::Error| {
         Error::new(ErrorKind::Unavailable, format!("could not {what} {}: {error}", directory.display()))
+            .with_hint("Set WARREN_HOME or pass --home, with a directory in which you may write.")
     };
     fs::DirBuilder::new()
         .recursive(true)
@@ -144,7 +156,12 @@ mod tests {
     #[test]
     fn a_chosen_home_brings_its_own_run_directory() {
         let found = Directories::find(Some(Path::new("/srv/w")), None).unwrap();
-        assert!(found.run == Path::new("/srv/w/run") || env::path(env::RUN_DIRECTORY).is_some());
+        assert_eq!(found.run, Path::new("/srv/w/run"));
+        let variables = (Some(PathBuf::from("/srv/v")), Some(PathBuf::from("/r")));
+        let found = Directories::chosen((Some(Path::new("/srv/w")), None), variables.clone()).unwrap();
+        assert_eq!((&*found.home, &*found.run), (Path::new("/srv/w"), Path::new("/srv/w/run")));
+        let found = Directories::chosen((None, None), variables).unwrap();
+        assert_eq!((&*found.home, &*found.run), (Path::new("/srv/v"), Path::new("/r")));
         let found = Directories::find(Some(Path::new("/srv/w")), Some(Path::new("/r"))).unwrap();
         assert_eq!(found.run, Path::new("/r"));
     }

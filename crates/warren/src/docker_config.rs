@@ -2,9 +2,11 @@
 //! `docker login` does, into a credential helper where the file names one.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -39,6 +41,12 @@ impl DockerConfig {
                 .with_hint("Set HOME or DOCKER_CONFIG.")
         })?;
         Self::read(directory.join("config.json"))
+    }
+
+    /// The file that this process of ours reads, by the environment that it was started with.
+    pub(crate) fn path_of_process(pid: i32) -> Option<PathBuf> {
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        path_in(&environment)
     }
 
     fn read(path: PathBuf) -> Result<Self> {
@@ -123,6 +131,17 @@ impl DockerConfig {
     }
 }
 
+/// As the daemon chooses it. `environment`: each variable ends with a NUL.
+fn path_in(environment: &[u8]) -> Option<PathBuf> {
+    let variable = |name: &[u8]| {
+        let mut variables = environment.split(|byte| *byte == 0);
+        let value = variables.find_map(|line| line.strip_prefix(name)?.strip_prefix(b"="))?;
+        Some(PathBuf::from(OsStr::from_bytes(value)))
+    };
+    let directory = variable(b"DOCKER_CONFIG").or_else(|| Some(variable(b"HOME")?.join(".docker")))?;
+    Some(directory.join("config.json"))
+}
+
 fn key_of(registry: &str) -> &str {
     if registry == DOCKER_HUB { DOCKER_HUB_KEY } else { registry }
 }
@@ -190,6 +209,14 @@ mod tests {
         assert!(!open().erase(DOCKER_HUB).unwrap());
         assert!(open().erase("r.example:5000").unwrap());
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_file_of_another_process_is_that_of_its_environment() {
+        let found = |text: &str| path_in(text.as_bytes()).map(|path| path.display().to_string());
+        assert_eq!(found("A=b\0HOME=/home/ana\0").unwrap(), "/home/ana/.docker/config.json");
+        assert_eq!(found("HOME=/home/ana\0DOCKER_CONFIG=/etc/d\0").unwrap(), "/etc/d/config.json");
+        assert_eq!(found("HOMES=/x\0"), None);
     }
 
     #[test]

@@ -45,6 +45,13 @@ impl CommandError {
         }
     }
 
+    /// Whether a daemon stopped before its answer ended, or said that it was about to.
+    pub(crate) fn is_lost_daemon(&self) -> bool {
+        let Self::Failed { error, request_id } = self else { return false };
+        let may_be_repeated = request_id.is_none() || error.next() == Some(&Next::Retry);
+        error.kind() == ErrorKind::Unavailable && may_be_repeated
+    }
+
     /// Prints the error on stderr, and returns the exit code.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         let (error, request_id) = match self {
@@ -92,7 +99,11 @@ fn describe(error: &Error) -> String {
 
 /// The next step in words; without one, a general hint for the kind of error.
 pub(crate) fn hint(error: &Error) -> Option<String> {
-    error.next().map(in_words).or_else(|| of_kind(error.kind()).map(str::to_owned))
+    let of_subject = || {
+        let is_missing = error.kind() == ErrorKind::NotFound;
+        error.subject().filter(|_| is_missing).map(|subject| list(subject.what).to_owned())
+    };
+    error.next().map(in_words).or_else(of_subject).or_else(|| of_kind(error.kind()).map(str::to_owned))
 }
 
 /// The next step, as a command where one exists: the command line's table of hints.
@@ -189,8 +200,8 @@ pub(crate) fn in_words(next: &Next) -> String {
         Next::UseBackend(backend) => format!("Use --backend {backend}, or omit --backend."),
         Next::Configure(setting) => configure(*setting).to_owned(),
         Next::LogIn => {
-            "Check the name: registries answer the same for images that do not exist. Or pass a user name and a \
-             password: keys use the daemon's own login only for registries listed in images.registries."
+            "Check the name: registries answer the same for images that do not exist. Or run `warren login REGISTRY`; if \
+             you have, the daemon was started with another HOME or DOCKER_CONFIG, and reads another file."
                 .to_owned()
         }
         Next::Listen => "Start one that does with `warren serve --take-over`; sandboxes keep running.".to_owned(),

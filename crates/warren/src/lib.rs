@@ -24,6 +24,7 @@ mod hang_up;
 mod interrupt;
 mod mcp;
 mod msb;
+mod other_words;
 mod output;
 mod packages;
 mod pulls;

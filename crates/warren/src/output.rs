@@ -10,7 +10,10 @@ use comfy_table::{Table, presets};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::error::CommandResult;
+use crate::{
+    error::{CommandResult, io_failure},
+    terminal,
+};
 
 /// Paints words, or leaves them plain.
 #[derive(Debug, Clone, Copy)]
@@ -60,9 +63,8 @@ fn allowed() -> bool {
 /// Writes one line to stdout. A closed stdout ends the command quietly.
 pub(crate) fn line(text: &str) -> CommandResult<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{text}")?;
-    stdout.flush()?;
-    Ok(())
+    let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    written.map_err(|error| io_failure("cannot write to stdout", error))
 }
 
 /// Pretty JSON on stdout.
@@ -117,14 +119,49 @@ pub(crate) fn table<const N: usize>(
     line(&render_table(heading, rows))
 }
 
+/// The same, but on a terminal that is too narrow without these columns: the first of them goes first.
+pub(crate) fn table_that_fits<const N: usize>(
+    heading: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+    may_go: &[&str],
+) -> CommandResult<()> {
+    let width = terminal::size().filter(|_| io::stdout().is_terminal()).map(|size| usize::from(size.cols));
+    line(&fitted(heading, rows, may_go, width))
+}
+
+fn fitted<const N: usize>(
+    heading: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+    may_go: &[&str],
+    width: Option<usize>,
+) -> String {
+    let rows: Vec<_> = rows.into_iter().collect();
+    let mut n_gone = 0;
+    loop {
+        let is_shown = |column: &&str| !may_go[..n_gone].contains(column);
+        let shown: Vec<_> = (0..N).filter(|n| is_shown(&heading[*n])).collect();
+        let cells = rows.iter().map(|row| shown.iter().map(|n| row[*n].clone()).collect());
+        let text = render(shown.iter().map(|n| heading[*n]).collect(), cells);
+        let is_narrow = |width| text.lines().all(|line| line.chars().count() <= width);
+        if n_gone == may_go.len() || width.is_none_or(is_narrow) {
+            return text;
+        }
+        n_gone += 1;
+    }
+}
+
 pub(crate) fn render_table<const N: usize>(
     heading: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
+    render(heading.to_vec(), rows.into_iter().map(Vec::from))
+}
+
+fn render(heading: Vec<&str>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(heading);
     for row in rows {
-        table.add_row(row.map(|cell| printable(&cell)));
+        table.add_row(row.iter().map(|cell| printable(cell)));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 3));
@@ -178,6 +215,15 @@ mod tests {
             ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]
         );
         assert_eq!([span(-1), span(59), span(3_700), span(90_000)], ["0s", "59s", "1h01m", "1d01h"]);
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_fewer_columns() {
+        let rows = || [["lab".to_owned(), "namespace".to_owned(), "running".to_owned()]];
+        let shown = |width| fitted(["NAME", "BACKEND", "STATE"], rows(), &["BACKEND"], width);
+        assert!(shown(None).contains("namespace") && shown(Some(80)).contains("namespace"));
+        assert_eq!(shown(Some(20)), "NAME   STATE\nlab    running");
+        assert_eq!(shown(Some(5)), shown(Some(20)), "the others stay");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 use frontends::rest::v1::{ErrorBody, PullEvent, PullState};
 use futures_util::{Stream, TryStreamExt as _};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, Next, Thing};
 
 use crate::{
     error::{CommandError, CommandResult},
@@ -63,7 +63,7 @@ pub(crate) async fn follow(
 
 fn read(line: &str) -> CommandResult<PullEvent> {
     if let Ok(ErrorBody { error: detail }) = serde_json::from_str(line) {
-        return Err(CommandError::from_daemon(detail));
+        return Err(CommandError::from_daemon(detail).map(not_in_registry));
     }
     serde_json::from_str(line).map_err(|error| {
         Error::new(ErrorKind::Internal, "the daemon sent an answer that this command does not understand")
@@ -71,6 +71,16 @@ fn read(line: &str) -> CommandResult<PullEvent> {
             .with_hint("The daemon may have another version; `warren version` shows both.")
             .into()
     })
+}
+
+/// What is missing in a registry is not found by a pull either.
+fn not_in_registry(error: Error) -> Error {
+    match error.next() {
+        Some(Next::List(Thing::Image)) => {
+            error.with_hint("Check the name and the tag: the registry has no such image.")
+        }
+        _ => error,
+    }
 }
 
 /// The first hex digits of a digest.

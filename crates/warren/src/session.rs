@@ -1,32 +1,26 @@
 //! One foreground exec: passes its output to us, and our stdin and signals to it.
 
-use std::{
-    io::{self, Read as _},
-    process::ExitCode,
-    sync::Arc,
-};
+mod stdin;
 
-use bytes::Bytes;
+use std::{convert::Infallible, io, process::ExitCode, sync::Arc};
+
 use engine::{Entry, EntryBody};
 use frontends::rest::v1::Exec;
 use sandbox::{Error, ErrorKind, ExecOutcome, TerminalSize};
 use tokio::{
     io::AsyncWriteExt as _,
     signal::unix::{Signal, SignalKind, signal},
-    sync::{Notify, mpsc},
+    sync::Notify,
 };
 
 use crate::{
     arguments::AttachArgs,
-    client::{Client, EntryStream},
+    client::{Client, EntryStream, patiently},
     error::CommandResult,
     output,
-    terminal::{self, DetachKeys, RawMode, Typed},
+    terminal::{self, RawMode},
 };
 
-/// Bytes read from our stdin at once, and how many pieces may be queued for the daemon.
-const STDIN_PIECE_BYTES: usize = 64 * 1024;
-const STDIN_PIECES: usize = 4;
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGHUP: i32 = 1;
 pub(crate) const SIGTERM: i32 = 15;
@@ -110,15 +104,16 @@ pub(crate) async fn attend_from(
     }
     let raw = if how.terminal && terminal::stdin_is_terminal() { Some(RawMode::enter()?) } else { None };
     let leave = Arc::new(Notify::new());
-    let feeding = how
-        .stdin
-        .then(|| tokio::spawn(feed(client.clone(), exec.clone(), raw.is_some(), Arc::clone(&leave))));
+    let source = if raw.is_some() { stdin::Source::Keys } else { stdin::Source::Pipe };
+    let feeding = async {
+        match how.stdin {
+            true => stdin::feed(client, exec, source, Arc::clone(&leave)).await,
+            false => std::future::pending().await,
+        }
+    };
 
-    let ended = watch(client, exec, how, from, &leave).await;
+    let ended = watch(client, exec, how, from, &leave, feeding).await;
 
-    if let Some(feeding) = feeding {
-        feeding.abort();
-    }
     drop(raw);
     ended
 }
@@ -129,14 +124,17 @@ async fn watch(
     how: Attachment,
     from: u64,
     leave: &Notify,
+    feeding: impl Future<Output = CommandResult<Infallible>>,
 ) -> CommandResult<Ended> {
     let mut signals = Signals::new()?;
+    let mut feeding = std::pin::pin!(feeding);
     let mut printing = std::pin::pin!(print(client, exec, from));
     let mut n_interrupts = 0;
     loop {
         let asked = tokio::select! {
             outcome = &mut printing => return outcome.map(Ended::Outcome),
             () = leave.notified() => return Ok(Ended::Detached),
+            Err(lost) = &mut feeding => return Err(lost),
             asked = signals.next() => asked,
         };
         match asked {
@@ -204,7 +202,8 @@ async fn follow_from(
 
 /// The log was trimmed or is incomplete, so the outcome comes from the record.
 async fn recorded_outcome(client: &Client, exec: &Exec) -> CommandResult<ExecOutcome> {
-    let view = client.wait_exec(exec.sandbox.as_str(), exec.id.as_str(), None).await?;
+    let wait = async |left| client.wait_exec(exec.sandbox.as_str(), exec.id.as_str(), left).await;
+    let view = patiently(None, wait).await?;
     view.outcome.ok_or_else(|| {
         Error::new(ErrorKind::Internal, format!("exec {} ended without an outcome", exec.id)).into()
     })
@@ -246,51 +245,6 @@ impl Printer {
         self.stderr.flush().await?;
         Ok(())
     }
-}
-
-/// Passes our stdin along until it ends, the command ends, or the detach keys are typed.
-async fn feed(client: Client, exec: Exec, watch_keys: bool, leave: Arc<Notify>) {
-    let pieces = read_stdin(watch_keys, leave);
-    let stream = futures_util::stream::unfold(pieces, |mut pieces| async move {
-        pieces.recv().await.map(|piece| (piece, pieces))
-    });
-    let fed = client.feed_stdin(exec.sandbox.as_str(), exec.id.as_str(), stream).await;
-    // It is not an error if the command does not read its stdin or has ended. When a daemon dies, we cannot know which
-    // bytes arrived, so none are sent again.
-    if fed.is_err_and(|error| error.kind() == Some(ErrorKind::Unavailable)) {
-        output::warn("stdin is no longer passed on: the daemon stopped");
-    }
-}
-
-/// Reads stdin on a separate thread: a read that never returns must not keep the process from exiting.
-fn read_stdin(watch_keys: bool, leave: Arc<Notify>) -> mpsc::Receiver<io::Result<Bytes>> {
-    let (sender, receiver) = mpsc::channel(STDIN_PIECES);
-    std::thread::spawn(move || {
-        let mut keys = watch_keys.then(DetachKeys::default);
-        let mut piece = vec![0; STDIN_PIECE_BYTES];
-        loop {
-            let n = match io::stdin().lock().read(&mut piece) {
-                Ok(0) => return,
-                Ok(n) => n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_unreadable) => return,
-            };
-            let bytes = match keys.as_mut().map(|keys| keys.filter(&piece[..n])) {
-                None => Bytes::copy_from_slice(&piece[..n]),
-                Some(Typed::Pass(bytes)) => Bytes::from(bytes),
-                Some(Typed::Detach(_)) => {
-                    leave.notify_one();
-                    // Dropping it would end the stream, which closes the command's stdin.
-                    std::mem::forget(sender);
-                    return;
-                }
-            };
-            if !bytes.is_empty() && sender.blocking_send(Ok(bytes)).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }
 
 pub(crate) enum Asked {

@@ -2472,7 +2472,7 @@ export interface components {
             sandbox?: components["schemas"]["SandboxId"] | null;
         };
         /** @enum {string} */
-        EventKind: "sandbox_created" | "sandbox_started" | "sandbox_paused" | "sandbox_resumed" | "sandbox_stopped" | "sandbox_failed" | "sandbox_expired" | "sandbox_adopted" | "sandbox_removed" | "sandbox_renewed" | "snapshot_created" | "snapshot_removed" | "exec_started" | "exec_ended" | "out_of_memory" | "disk_limit" | "ledger_trimmed" | "network_denied" | "network_requested" | "network_granted" | "network_refused" | "network_grant_ended";
+        EventKind: "sandbox_created" | "sandbox_started" | "sandbox_paused" | "sandbox_resumed" | "sandbox_stopped" | "sandbox_failed" | "sandbox_expired" | "sandbox_adopted" | "sandbox_removed" | "sandbox_renewed" | "sandbox_renamed" | "snapshot_created" | "snapshot_removed" | "exec_started" | "exec_ended" | "out_of_memory" | "disk_limit" | "ledger_trimmed" | "network_denied" | "network_requested" | "network_granted" | "network_refused" | "network_grant_ended";
         /** @description One command run in a sandbox, as it is now. */
         Exec: {
             /**

@@ -595,6 +595,10 @@ impl Driver {
         }
         self.core.renamed(&self.shared, &before.name, &self.record.name);
         self.publish();
+        if for_good {
+            self.shared.called(&self.record.name);
+            self.tell(EventKind::SandboxRenamed, format!("it was called {}", before.name)).await;
+        }
         Ok(())
     }
 
@@ -685,7 +689,7 @@ impl Driver {
         self.shared.activity.touch(now);
         self.publish();
         let until = self.record.expires_at.map_or_else(|| "forever".to_owned(), |at| format!("until {at}"));
-        self.core.emit(&self.shared.subject, EventKind::SandboxRenewed, None, until).await;
+        self.tell(EventKind::SandboxRenewed, until).await;
         Ok(())
     }
 

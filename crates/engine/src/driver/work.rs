@@ -580,6 +580,6 @@ impl Driver {
     }
 
     pub(super) async fn tell(&mut self, kind: EventKind, detail: impl Into<String>) {
-        self.core.emit(&self.shared.subject, kind, None, detail).await;
+        self.core.emit(&self.shared.subject, &self.shared.name(), kind, None, detail).await;
     }
 }

@@ -39,7 +39,7 @@ async fn take_in(core: &Core, event: NetworkEvent) {
     core.metrics.network_decided(event.kind, event.count);
     if event.kind == NetworkEventKind::Denied {
         let detail = describe(&event);
-        core.emit(&shared.subject, EventKind::NetworkDenied, None, detail).await;
+        core.emit(&shared.subject, &shared.name(), EventKind::NetworkDenied, None, detail).await;
     }
     let entry = shared.network.add(core.clock.now(), event);
     core.feed.tell(|| Happening::Network(shared.subject.id.clone(), entry));

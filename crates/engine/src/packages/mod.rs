@@ -152,7 +152,7 @@ impl Engine {
         if !shared.status.borrow().record.plan.network.reaches_packages() {
             let message = format!("{} reaches no package indexes: its network is closed", shared.label());
             return Err(Error::new(ErrorKind::Denied, message)
-                .about(Thing::Sandbox, shared.subject.name.as_str())
+                .about(Thing::Sandbox, shared.name().as_str())
                 .with_hint("Change its network policy to the preset `packages` first."));
         }
         let request_hash = spec.request_id.as_ref().and_then(|_| request_hash(&spec));

@@ -142,7 +142,8 @@ impl Maker<'_> {
             Some(name) => name.to_string(),
             None => short(&hold.snapshot.record.digest).to_owned(),
         };
-        self.core.emit(&self.sandbox.subject, EventKind::SnapshotCreated, None, told).await;
+        let of = &self.sandbox;
+        self.core.emit(&of.subject, &of.name(), EventKind::SnapshotCreated, None, told).await;
         Ok(hold)
     }
 }

@@ -63,7 +63,7 @@ impl Engine {
         check_snapshot_labels(&spec.labels)?;
         let name = match spec.name {
             Some(name) => name,
-            None => made_up_name(&sandbox.subject.name)?,
+            None => made_up_name(&sandbox.name())?,
         };
         if !spec.replace && core.snapshots.named(&sandbox.subject.namespace, &name).is_some() {
             let message =

@@ -1,4 +1,4 @@
-use engine::Follow;
+use engine::{Follow, Force};
 use futures_util::{StreamExt, TryStreamExt, future::join_all};
 use sandbox::EventKind;
 
@@ -80,4 +80,22 @@ async fn followers_end_when_the_engine_closes() {
     let entries = world.engine.exec_entries(&world.who, &which, &exec.id, 1, Follow::Yes).await.unwrap();
     let close = world.engine.close();
     in_time(async { tokio::join!(events.count(), entries.count(), close) }).await;
+}
+
+#[tokio::test]
+async fn errors_and_events_name_a_sandbox_by_its_new_name() {
+    let world = World::new().await;
+    let which = world.create().await;
+    let before = world.engine.sandbox(&world.who, &which).await.unwrap().name;
+    world.engine.rename_sandbox(&world.who, &which, "another".parse().unwrap()).await.unwrap();
+    let error = world.engine.remove_sandbox(&world.who, &which, Force::No).await.unwrap_err();
+    assert_eq!(error.subject().unwrap().name, "another", "{error}");
+    assert!(error.to_string().contains("another"), "{error}");
+    world.stop(&which).await;
+    let events = world.engine.events(&world.who, Some(0), Follow::No).await.unwrap();
+    let events: Vec<_> = events.try_collect().await.unwrap();
+    let renamed = events.iter().find(|event| event.kind == EventKind::SandboxRenamed).unwrap();
+    assert_eq!(renamed.name.as_ref().unwrap().as_str(), "another");
+    assert_eq!(renamed.detail, format!("it was called {before}"));
+    assert_eq!(events.last().unwrap().name.as_ref().unwrap().as_str(), "another");
 }

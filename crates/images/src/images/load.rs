@@ -24,6 +24,8 @@ use crate::{
 };
 
 const CONTAINERD_NAME: &str = "io.containerd.image.name";
+/// What the history of an image says that was made of files.
+const IMPORTED: &str = "imported from a tar of files";
 const OCI_NAME: &str = "org.opencontainers.image.ref.name";
 /// Most images of an archive, and most names: each is kept in the index, which is written whole at every change.
 const MAX_ARCHIVE_IMAGES: usize = 1000;
@@ -299,7 +301,10 @@ impl Inner {
         }
         self.store.adopt_blob(&digest, path)?;
         let layers = [manifest::layer_content(digest, copied, compression)];
-        let config = config.to_file(platform, &[diff_id], &super::Origin::default())?;
+        // Without a time: the same tar gives the same image.
+        let step = super::History { comment: Some(IMPORTED.to_owned()), ..super::History::default() };
+        let origin = super::Origin { created: None, history: vec![step] };
+        let config = config.to_file(platform, &[diff_id], &origin)?;
         let manifest = manifest::build(&manifest::config_content(&config), &layers)?;
         let loaded = self.loaded(&manifest, &config, &layers, &[], vec![name], None)?;
         drop(held);

@@ -103,6 +103,19 @@ fn a_host_that_lets_us_make_nothing_says_so() {
 }
 
 #[test]
+fn one_cause_that_several_hierarchies_have_is_one_sentence() {
+    let top = tempfile::tempdir().unwrap();
+    let mount = |name: &str, controller| {
+        let nowhere = top.path().join("missing").join(name);
+        Mount { is_v2: false, controllers: vec![controller], top: nowhere.clone(), own: nowhere }
+    };
+    let mounts = vec![mount("memory", Controller::Memory), mount("freezer", Controller::Freezer)];
+    let cgroups = Cgroups::prepare(CgroupMounts { version: Version::V1, mounts }, "warren", true);
+    let [sentence] = cgroups.missing() else { panic!("{:?}", cgroups.missing()) };
+    assert!(sentence.contains("controllers memory, freezer cannot be used: No such file"), "{sentence}");
+}
+
+#[test]
 fn a_workload_that_cannot_be_frozen_in_time_is_not_left_half_frozen() {
     let top = tempfile::tempdir().unwrap();
     let group = top.path().join("sbx-1");

@@ -53,7 +53,7 @@ impl InsideArgs {
         }
         spec.patches.extend(self.patches.iter().cloned());
         for (name, file) in &self.scripts {
-            let text = std::fs::read_to_string(file).map_err(|error| unreadable(file, error))?;
+            let text = std::fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
             spec.scripts.insert(name.clone(), text);
         }
         spec.rlimits.clone_from(&self.rlimits);
@@ -65,14 +65,14 @@ impl InsideArgs {
     }
 }
 
-fn unreadable(file: &Path, error: std::io::Error) -> Error {
+/// The cause is in the message, so it is not told once more as one.
+fn unreadable(file: &Path, error: &std::io::Error) -> Error {
     Error::invalid(format!("cannot read {}: {error}", file.display()))
         .with_hint("Give a file on this machine that you can read.")
-        .with_source(error)
 }
 
 fn copied(host: &Path, path: &str) -> Result<Patch, Error> {
-    let metadata = std::fs::metadata(host).map_err(|error| unreadable(host, error))?;
+    let metadata = std::fs::metadata(host).map_err(|error| unreadable(host, &error))?;
     let (host_path, path) = (absolute(host)?, path.to_owned());
     Ok(match metadata.is_dir() {
         true => Patch::CopyDir { host_path, path, mode: None, replace: true },
@@ -81,7 +81,7 @@ fn copied(host: &Path, path: &str) -> Result<Patch, Error> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Error> {
-    std::path::absolute(path).map_err(|error| unreadable(path, error))
+    std::path::absolute(path).map_err(|error| unreadable(path, &error))
 }
 
 fn init(line: &str) -> InitSpec {

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use frontends::rest::v1;
 use futures_util::{Stream, stream::BoxStream};
 use hyper::Method;
+use sandbox::{ErrorKind, Thing};
 
 use super::{Client, Target};
-use crate::error::CommandResult;
+use crate::error::{CommandError, CommandResult};
 
 impl Client {
     pub(crate) async fn images(&self) -> CommandResult<Vec<v1::Image>> {
@@ -16,7 +17,7 @@ impl Client {
     }
 
     pub(crate) async fn image(&self, image: &str) -> CommandResult<v1::ImageDetail> {
-        self.get(Target::new(&["images", image])).await
+        self.get(Target::new(&["images", image])).await.map_err(|error| about(error, image))
     }
 
     /// The events of the pull, line by line.
@@ -32,7 +33,8 @@ impl Client {
         image: &str,
         request: &v1::PushRequest,
     ) -> CommandResult<v1::Pushed> {
-        self.post_json(Target::new(&["images", image, "push"]), request).await
+        let pushed = self.post_json(Target::new(&["images", image, "push"]), request).await;
+        pushed.map_err(|error| about(error, image))
     }
 
     /// Whether the registry accepts these credentials.
@@ -56,7 +58,8 @@ impl Client {
     ) -> CommandResult<impl Stream<Item = io::Result<Bytes>> + Send + Unpin + use<>> {
         let target = Target::new(&["images", "save"]).with("format", format);
         let target = images.iter().fold(target, |target, image| target.with("reference", image));
-        self.download(target).await
+        let saved = self.download(target).await;
+        saved.map_err(|error| if let [image] = images { about(error, image) } else { error })
     }
 
     pub(crate) async fn import_image(
@@ -73,11 +76,13 @@ impl Client {
 
     pub(crate) async fn tag_image(&self, image: &str, target: &str) -> CommandResult<v1::ImageDetail> {
         let body = v1::TagRequest { target: target.to_owned() };
-        self.post_json(Target::new(&["images", image, "tag"]), &body).await
+        let tagged = self.post_json(Target::new(&["images", image, "tag"]), &body).await;
+        tagged.map_err(|error| about(error, image))
     }
 
     pub(crate) async fn remove_image(&self, image: &str, force: bool) -> CommandResult<v1::ImagesFreed> {
-        self.delete_for(Target::new(&["images", image]).with("force", force)).await
+        let removed = self.delete_for(Target::new(&["images", image]).with("force", force)).await;
+        removed.map_err(|error| about(error, image))
     }
 
     pub(crate) async fn prune_images(&self) -> CommandResult<v1::ImagesFreed> {
@@ -86,5 +91,13 @@ impl Client {
 
     pub(crate) async fn images_usage(&self) -> CommandResult<v1::ImagesUsage> {
         self.get(Target::new(&["images", "usage"])).await
+    }
+}
+
+/// Says which image was not found, as it was written.
+fn about(error: CommandError, image: &str) -> CommandError {
+    match error.kind() {
+        Some(ErrorKind::NotFound) => error.map(|error| error.about(Thing::Image, image)),
+        _ => error,
     }
 }

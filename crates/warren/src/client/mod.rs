@@ -2,6 +2,7 @@
 //!
 //! Connections are reused; a request that must run beside a stream opens another one.
 
+mod breaks;
 mod builds;
 mod call;
 mod code;
@@ -26,6 +27,7 @@ mod volumes;
 
 pub(crate) use self::snapshots::SaveChoice;
 pub(crate) use self::{
+    breaks::{Breaks, patiently},
     call::{Body, checked, empty_body, text_lines},
     entries::EntryStream,
     files::Within,

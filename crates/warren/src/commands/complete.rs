@@ -10,7 +10,7 @@ use std::{
 
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
 
-use sandbox::FileKind;
+use sandbox::{FileKind, Namespace};
 
 use super::Context;
 use crate::{
@@ -35,7 +35,10 @@ pub(crate) struct Args {
 
 /// Not asynchronous: the engine asks for names in between.
 pub(crate) fn run(context: &Context, args: Args) -> CommandResult {
-    let names = Names { options: context.client_options(StartMode::Never) };
+    let mut options = context.client_options(StartMode::Never);
+    options.namespace = namespace(&args.words).or(options.namespace);
+    let words = args.words.iter().filter_map(|word| word.to_str().map(str::to_owned)).collect();
+    let names = Names { options, words };
     let last = args.words.len().saturating_sub(1);
     let mut command = with_names(cli::command(), &names, Place::Sandbox);
     let here = std::env::current_dir().ok();
@@ -45,18 +48,47 @@ pub(crate) fn run(context: &Context, args: Args) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The namespace that the half-typed line names.
+fn namespace(words: &[OsString]) -> Option<Namespace> {
+    let mut words = words.iter().filter_map(|word| word.to_str());
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--namespace") {
+            Some("") => return words.next()?.parse().ok(),
+            Some(value) => return value.strip_prefix('=')?.parse().ok(),
+            None if word == "--" => return None,
+            None => {}
+        }
+    }
+    None
+}
+
 /// The place of the files that a command copies, prints or removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Sandbox,
     Volume,
+    /// No files, but names of secrets.
+    Secret,
 }
+
+/// Commands for which `host` is an image; for the others it is none that is stored.
+const TAKE_HOST: &[&str] = &["run", "create", "code", "repl"];
+const PRESETS: &[&str] = &["none", "packages", "public", "public+private", "all"];
+const SIGNALS: &[&str] = &["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP"];
 
 /// Everything that has a name is found by what its argument is called.
 fn with_names(command: clap::Command, names: &Names, place: Place) -> clap::Command {
+    let verb = command.get_name().to_owned();
+    let takes_host = TAKE_HOST.contains(&verb.as_str());
     let command = command.mut_args(|argument| {
         let kind = match argument.get_id().as_str() {
             "sandbox" | "sandboxes" => Kind::Sandbox,
+            "exec" => Kind::Exec,
+            "secrets" => Kind::Secret,
+            "name" | "names" if place == Place::Secret => Kind::Secret,
+            "network" => Kind::Word(PRESETS),
+            "signal" if verb == "kill" => Kind::Word(SIGNALS),
+            "image" | "images" if !takes_host => Kind::StoredImage,
             "image" | "images" => Kind::Image,
             "snapshot" | "snapshots" => Kind::Snapshot,
             "volume" | "volumes" if argument.get_long().is_some() => Kind::Mount,
@@ -69,7 +101,11 @@ fn with_names(command: clap::Command, names: &Names, place: Place) -> clap::Comm
         argument.add(ArgValueCompleter::new(move |typed: &OsStr| names.offer(kind, typed)))
     });
     command.mut_subcommands(|inner| {
-        let place = if inner.get_name() == "volume" { Place::Volume } else { place };
+        let place = match inner.get_name() {
+            "volume" => Place::Volume,
+            "secret" => Place::Secret,
+            _ => place,
+        };
         with_names(inner, names, place)
     })
 }
@@ -78,8 +114,15 @@ fn with_names(command: clap::Command, names: &Names, place: Place) -> clap::Comm
 enum Kind {
     Sandbox,
     Image,
+    /// Without `host`.
+    StoredImage,
     Snapshot,
     Volume,
+    Secret,
+    /// A command of a sandbox that the line names.
+    Exec,
+    /// One of these.
+    Word(&'static [&'static str]),
     /// `NAME:/path` or `./dir:/path`.
     Mount,
     /// `SANDBOX:PATH`, `VOLUME:/PATH` or `PATH`.
@@ -102,6 +145,8 @@ impl Kind {
 #[derive(Debug, Clone)]
 struct Names {
     options: ClientOptions,
+    /// The whole line.
+    words: Vec<String>,
 }
 
 impl Names {
@@ -112,7 +157,11 @@ impl Names {
         {
             return self.inside(place, name, path);
         }
-        let listed = self.ask(async |client| list(&client, kind).await).unwrap_or_default();
+        let listed = match kind {
+            Kind::Word(words) => words.iter().map(|word| (*word).to_owned()).collect(),
+            Kind::Exec => self.ask(async |client| Ok(self.execs(&client).await)).unwrap_or_default(),
+            kind => self.ask(async |client| list(&client, kind).await).unwrap_or_default(),
+        };
         let fitting = listed.into_iter().filter(|name| name.starts_with(text)).take(MAX_OFFERED);
         let mut offered: Vec<_> = fitting.map(CompletionCandidate::new).collect();
         if matches!(kind, Kind::Mount | Kind::Copied(_)) {
@@ -121,10 +170,20 @@ impl Names {
         offered
     }
 
+    /// The execs of the first word that is a sandbox, the newest first.
+    async fn execs(&self, client: &Client) -> Vec<String> {
+        for word in self.words.iter().skip(2).filter(|word| !word.starts_with('-') && !word.is_empty()) {
+            if let Ok(execs) = client.execs(word).await {
+                return execs.iter().rev().map(|exec| exec.id.to_string()).collect();
+            }
+        }
+        Vec::new()
+    }
+
     /// Files of the sandbox or volume in the directory that is being typed.
     fn inside(&self, place: Place, name: &str, path: &str) -> Vec<CompletionCandidate> {
         let (within, start) = match place {
-            Place::Sandbox => (Within::Sandbox(name), ""),
+            Place::Sandbox | Place::Secret => (Within::Sandbox(name), ""),
             Place::Volume => (Within::Volume(name), "/"),
         };
         let (directory, begun) = match path.rsplit_once('/') {
@@ -142,7 +201,9 @@ impl Names {
             // Names inside are hostile: they must not move the cursor.
             format!("{name}:{directory}{}{slash}", output::printable(file))
         });
-        offered.map(CompletionCandidate::new).collect()
+        // The working directory may have no files.
+        let root = (place == Place::Sandbox && path.is_empty()).then(|| format!("{name}:/"));
+        offered.chain(root).map(CompletionCandidate::new).collect()
     }
 
     fn ask<T>(&self, question: impl AsyncFnOnce(Client) -> CommandResult<T>) -> Option<T> {
@@ -158,7 +219,7 @@ impl Names {
 async fn list(client: &Client, kind: Kind) -> CommandResult<Vec<String>> {
     Ok(match kind {
         Kind::Sandbox => client.list(&[]).await?.iter().map(|sandbox| sandbox.name.to_string()).collect(),
-        Kind::Copied(Place::Sandbox) => {
+        Kind::Copied(Place::Sandbox | Place::Secret) => {
             client.list(&[]).await?.iter().map(|sandbox| format!("{}:", sandbox.name)).collect()
         }
         Kind::Volume => client.volumes().await?.iter().map(|volume| volume.name.to_string()).collect(),
@@ -168,10 +229,16 @@ async fn list(client: &Client, kind: Kind) -> CommandResult<Vec<String>> {
         Kind::Snapshot => {
             client.snapshots().await?.iter().filter_map(|one| Some(one.name.as_ref()?.to_string())).collect()
         }
-        Kind::Image => {
+        Kind::Secret => {
+            client.secrets().await?.secrets.iter().map(|secret| secret.name.to_string()).collect()
+        }
+        Kind::Image | Kind::StoredImage => {
             let images = client.images().await?;
             let names = images.iter().flat_map(|image| &image.references);
-            names.map(|name| super::image::familiar(name).to_owned()).chain(["host".to_owned()]).collect()
+            let host = (kind == Kind::Image).then(|| "host".to_owned());
+            names.map(|name| super::image::familiar(name).to_owned()).chain(host).collect()
         }
+        // Neither is asked for here.
+        Kind::Exec | Kind::Word(_) => Vec::new(),
     })
 }

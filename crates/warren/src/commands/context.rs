@@ -126,7 +126,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
             let request = v1::ContextRequest {
                 name: args.name,
                 language: Some(args.language),
-                env: arguments::environment(&args.env),
+                env: arguments::environment(&[], &args.env),
                 cwd: args.cwd,
                 user: args.user,
             };

@@ -24,7 +24,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         output::json(&sandbox)?;
         return Ok(ExitCode::SUCCESS);
     }
-    warnings::tell([&sandbox]);
+    warnings::tell_in_brief(&sandbox, &spec.limits);
     output::line(sandbox.name.as_str())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -47,18 +47,8 @@ pub(crate) struct Args {
     #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
     kinds: Vec<EventKind>,
     /// Only events from this time on: a span such as 10m, or a time such as 2026-01-31T12:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::moment)]
     since: Option<Timestamp>,
-}
-
-fn since(text: &str) -> Result<Timestamp, String> {
-    if let Ok(at) = text.parse() {
-        return Ok(at);
-    }
-    let span = arguments::duration(text).map_err(|_neither| {
-        format!("{text:?} is neither a span such as 10m nor a time such as 2026-01-31T12:00:00Z")
-    })?;
-    Timestamp::now().checked_sub(span).map_err(|_out_of_range| format!("{text:?} is too long ago"))
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {

@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Environment variable
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
+    /// File of environment variables, one NAME=value on each line; --env wins over it
+    #[arg(long = "env-file", value_name = "FILE", value_parser = arguments::env_file::read)]
+    env_files: Vec<arguments::env_file::Variables>,
     /// Working directory
     #[arg(long = "cwd", short = 'w', value_name = "DIR", visible_alias = "workdir")]
     cwd: Option<String>,
@@ -77,7 +80,7 @@ fn spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
         true => ExecSpec::default(),
         false => ExecSpec::argv(arguments::command(&args.command)?),
     };
-    spec.env = arguments::environment(&args.env);
+    spec.env = arguments::environment(&args.env_files, &args.env);
     if how.terminal
         && let Some(term) = crate::env::text("TERM")
     {

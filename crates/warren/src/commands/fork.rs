@@ -46,7 +46,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         names: args.names,
         count: args.count,
         name_prefix: args.prefix,
-        env: arguments::environment(&args.env),
+        env: arguments::environment(&[], &args.env),
         labels: args.label.into_iter().map(|label| (label.key, label.value)).collect(),
         limits: None,
         lifetime: args.ttl.map(|ttl| Lifetime { ttl: Some(ttl), ..Lifetime::default() }),

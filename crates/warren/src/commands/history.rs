@@ -35,19 +35,19 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         output::json(&Listed { history: detail.history })?;
         return Ok(ExitCode::SUCCESS);
     }
-    // Each step that changed files made one layer, in order.
-    let mut layers = detail.layers.iter();
-    let mut rows: Vec<_> = detail
-        .history
-        .iter()
-        .map(|step| {
-            let bytes = if step.empty { 0 } else { layers.next().map_or(0, |layer| layer.disk_bytes) };
-            row(step, bytes, args.no_trunc)
-        })
-        .collect();
-    rows.reverse();
+    let layers: Vec<_> = detail.layers.iter().map(|layer| layer.disk_bytes).collect();
+    let rows = newest_first(&detail.history, &layers).into_iter();
+    let rows = rows.map(|(step, bytes)| row(step, bytes, args.no_trunc));
     output::table(["CREATED", "CREATED BY", "SIZE", "COMMENT"], rows)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The steps with the sizes of their layers. Each step that changed files made one layer, in order; where steps are
+/// missing, it is the oldest ones, of a base that was made without a history.
+fn newest_first<'a>(steps: &'a [v1::ImageStep], layers: &[u64]) -> Vec<(&'a v1::ImageStep, u64)> {
+    let mut layers = layers.iter().rev();
+    let mut size = |step: &v1::ImageStep| if step.empty { 0 } else { layers.next().copied().unwrap_or(0) };
+    steps.iter().rev().map(|step| (step, size(step))).collect()
 }
 
 fn row(step: &v1::ImageStep, bytes: u64, is_whole: bool) -> [String; 4] {
@@ -64,4 +64,23 @@ fn row(step: &v1::ImageStep, bytes: u64, is_whole: bool) -> [String; 4] {
         output::bytes(bytes),
         step.comment.clone().unwrap_or_default(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_belong_to_the_newest_steps() {
+        let step = |by: &str, empty| v1::ImageStep {
+            created: None,
+            created_by: Some(by.to_owned()),
+            comment: None,
+            empty,
+        };
+        let steps = [step("COPY", false), step("ENV", true), step("RUN", false)];
+        // The base has a layer, and no history.
+        let sizes: Vec<_> = newest_first(&steps, &[1000, 20, 3]).iter().map(|(_, bytes)| *bytes).collect();
+        assert_eq!(sizes, [3, 0, 20]);
+    }
 }

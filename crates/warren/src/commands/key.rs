@@ -35,6 +35,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Create(CreateArgs),
+    #[command(visible_alias = "ls")]
     List(ListArgs),
     Revoke(RevokeArgs),
     AddSsh(AddSshArgs),

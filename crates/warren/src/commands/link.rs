@@ -3,7 +3,7 @@
 use std::{process::ExitCode, str::FromStr, time::Duration};
 
 use frontends::rest::v1;
-use sandbox::{Error, Result};
+use sandbox::{Error, ErrorKind, Result};
 
 use super::Context;
 use crate::{arguments, error::CommandResult, output};
@@ -51,7 +51,15 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     // Rounded up, so that a part of a second does not become zero.
     let ttl_seconds =
         ttl.map(|ttl| ttl.as_millis().div_ceil(1000)).map(|s| u64::try_from(s).unwrap_or(u64::MAX));
-    let link = context.client().await?.link(&sandbox, &v1::LinkRequest { path, ttl_seconds }).await?;
+    let linked = context.client().await?.link(&sandbox, &v1::LinkRequest { path, ttl_seconds }).await;
+    let link = linked.map_err(|failed| {
+        failed.map(|error| match error.kind() {
+            ErrorKind::WrongState if error.state().is_none() => error.with_hint(format!(
+                "A link leads to one file; `warren exec {sandbox} ls DIRECTORY` shows files."
+            )),
+            _ => error,
+        })
+    })?;
     if context.json {
         output::json(&link)?;
     } else {

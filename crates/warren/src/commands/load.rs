@@ -48,7 +48,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let instead = format!("Pipe it in as a tar: tar c -C {directory} . | warren load");
     let tar = open(args.input.as_deref(), &progress, &instead).await?;
     let client = context.client().await?;
-    let images = client.load_images(args.platform.as_deref(), tar).await?;
+    let loaded = client.load_images(args.platform.as_deref(), tar).await;
+    let archive = args.input.as_deref().filter(|path| *path != Path::new("-"));
+    let images = loaded.map_err(|failed| match archive {
+        Some(path) => failed.map(|error| error.reworded(|words| format!("{}: {words}", path.display()))),
+        None => failed,
+    })?;
     progress.finish();
     if context.json {
         output::json(&v1::ImageList { images })?;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use frontends::{images::Password, rest::v1};
 use sandbox::Error;
+use serde::Serialize;
 
 use super::{Context, pull, secret, sure};
 use crate::{
@@ -67,10 +68,18 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     // Read first: a file that cannot be written to ends this before anybody is asked.
     let config = DockerConfig::open()?;
     let path = config.path().to_owned();
-    context.client().await?.check_login(&login).await?;
+    let client = context.client().await?;
+    client.check_login(&login).await?;
+    let of_daemon = client.daemon().and_then(|daemon| DockerConfig::path_of_process(daemon.pid?));
     match config.store(&login.registry, &login.username, &login.password.0)? {
         Some(helper) => output::note(&format!("kept by docker-credential-{helper}")),
         None => output::note(&format!("kept in {}, readable by you alone, not encrypted", path.display())),
+    }
+    if let Some(other) = of_daemon.filter(|other| *other != path) {
+        output::warn(&format!(
+            "the daemon was started with another HOME or DOCKER_CONFIG and reads {}, so it will not find this login",
+            other.display()
+        ));
     }
     output::line("Login succeeded")?;
     Ok(ExitCode::SUCCESS)
@@ -89,8 +98,18 @@ fn asked_username(registry: &str) -> CommandResult<String> {
     }
 }
 
-pub(crate) async fn logout(_context: &Context, args: &LogoutArgs) -> CommandResult {
-    match DockerConfig::open()?.erase(&args.registry)? {
+/// The output of `--json`.
+#[derive(Serialize)]
+struct LoggedOut<'a> {
+    registry: &'a str,
+    /// Whether there were credentials.
+    removed: bool,
+}
+
+pub(crate) async fn logout(context: &Context, args: &LogoutArgs) -> CommandResult {
+    let removed = DockerConfig::open()?.erase(&args.registry)?;
+    match removed {
+        _ if context.json => output::json(&LoggedOut { registry: &args.registry, removed })?,
         true => output::line(&format!("Removed the credentials of {}", args.registry))?,
         false => output::line(&format!("No credentials of {} are kept", args.registry))?,
     }

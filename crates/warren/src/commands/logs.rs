@@ -4,12 +4,13 @@ use std::{collections::VecDeque, process::ExitCode};
 
 use bytes::Bytes;
 use engine::{Entry, EntryBody};
-use frontends::rest::v1::ExecEntry;
+use frontends::rest::v1::{self, ExecEntry};
 use jiff::Timestamp;
 use sandbox::{Error, ExecId};
 
-use super::Context;
+use super::{Context, main_exec};
 use crate::{
+    arguments,
     client::{Client, EntryStream},
     error::CommandResult,
     hang_up::unless_unread,
@@ -19,7 +20,8 @@ use crate::{
 
 /// Show the output of a command
 ///
-/// Without EXEC, shows the sandbox's newest command. Entries are numbered and can be read again from any number.
+/// Without EXEC, shows what the sandbox was made to run: its init, or the command of `warren run`; in any other
+/// sandbox, the newest command. Entries are numbered and can be read again from any number.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren logs -f dev
@@ -36,25 +38,74 @@ pub(crate) struct Args {
     /// Start with this entry
     #[arg(long, value_name = "N", default_value_t = 1)]
     from: u64,
-    /// Show only the last N lines
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
-    tail: Option<u32>,
+    /// Show only the last N lines, or all
+    #[arg(long, short = 'n', value_name = "N", value_parser = tail)]
+    tail: Option<TailLines>,
+    /// Only what was printed from this time on: a span such as 10m, or a time such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = arguments::moment)]
+    since: Option<Timestamp>,
+    /// Only what was printed before this time
+    #[arg(long, value_name = "TIME", value_parser = arguments::moment)]
+    until: Option<Timestamp>,
     /// Show when each line was printed
-    #[arg(long)]
+    #[arg(long, short = 't')]
     timestamps: bool,
+}
+
+/// Most lines that `--tail` keeps in memory.
+const MAX_TAIL_LINES: u32 = 1_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TailLines {
+    All,
+    Last(u32),
+}
+
+fn tail(text: &str) -> Result<TailLines, String> {
+    match text.parse() {
+        Ok(n) if n <= MAX_TAIL_LINES => Ok(TailLines::Last(n)),
+        Err(_not_a_number) if text == "all" => Ok(TailLines::All),
+        _ => Err(format!("write a number of lines up to {MAX_TAIL_LINES}, or all")),
+    }
+}
+
+/// The time of what is shown, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    since: i64,
+    until: i64,
+}
+
+impl Span {
+    fn of(args: &Args) -> Self {
+        Self {
+            since: args.since.map_or(i64::MIN, Timestamp::as_millisecond),
+            until: args.until.map_or(i64::MAX, Timestamp::as_millisecond),
+        }
+    }
+
+    fn has(self, entry: &Entry) -> bool {
+        (self.since..self.until).contains(&entry.at_ms)
+    }
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let client = context.client().await?;
-    let sandbox = client.inspect(&args.sandbox).await?.id;
+    let found = client.inspect(&args.sandbox).await?;
     let exec = match &args.exec {
-        Some(exec) => client.exec_view(sandbox.as_str(), exec.as_str()).await?.id,
-        None => newest(&client, &args.sandbox).await?,
+        Some(exec) => client.exec_view(found.id.as_str(), exec.as_str()).await?.id,
+        None => chosen(&client, &found).await?,
     };
+    let sandbox = found.id;
     let mut from = args.from;
+    let span = Span::of(&args);
     let stamps = args.timestamps.then(Stamps::default);
-    let mut writer = Writer { printer: Printer::new(), json: context.json, stamps };
-    if let Some(n_lines) = args.tail {
+    let mut writer = Writer { printer: Printer::new(), json: context.json, stamps, span };
+    let n_tail = match args.tail {
+        Some(TailLines::Last(n_lines)) => Some(n_lines),
+        Some(TailLines::All) | None => None,
+    };
+    if let Some(n_lines) = n_tail {
         let mut entries = EntryStream::new(&client, &sandbox, &exec, from, false);
         let mut tail = Tail::new(n_lines);
         loop {
@@ -64,22 +115,30 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
             }
             for entry in batch {
                 from = entry.number + 1;
-                tail.push(entry);
+                if span.has(&entry) {
+                    tail.push(entry);
+                }
             }
         }
         writer.write(tail.entries()).await?;
     }
-    if args.tail.is_none() || args.follow {
+    if n_tail.is_none() || args.follow {
         let entries = EntryStream::new(&client, &sandbox, &exec, from, args.follow);
         unless_unread(follow(entries, &mut writer)).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn newest(client: &Client, sandbox: &str) -> CommandResult<ExecId> {
-    let execs = client.execs(sandbox).await?;
-    let newest = execs.into_iter().next_back().map(|exec| exec.id);
-    newest.ok_or_else(|| Error::not_found(format!("no command has run in {sandbox} yet")).into())
+/// What it was made to run, or else the newest.
+async fn chosen(client: &Client, sandbox: &v1::Sandbox) -> CommandResult<ExecId> {
+    let execs = client.execs(sandbox.id.as_str()).await?;
+    let chosen = main_exec::of(sandbox, &execs).or(execs.last()).map(|exec| exec.id.clone());
+    let name = &sandbox.name;
+    chosen.ok_or_else(|| {
+        Error::not_found(format!("no command has run in {name} yet"))
+            .with_hint(format!("`warren exec {name} COMMAND` runs one."))
+            .into()
+    })
 }
 
 async fn follow(mut entries: EntryStream, writer: &mut Writer) -> CommandResult<()> {
@@ -96,11 +155,15 @@ struct Writer {
     printer: Printer,
     json: bool,
     stamps: Option<Stamps>,
+    span: Span,
 }
 
 impl Writer {
     async fn write(&mut self, entries: impl IntoIterator<Item = Entry>) -> CommandResult<()> {
         for mut entry in entries {
+            if !self.span.has(&entry) {
+                continue;
+            }
             if self.json {
                 output::json_line(&ExecEntry::from(&entry))?;
                 continue;
@@ -209,6 +272,13 @@ mod tests {
         }
         let at = |ms: u32| format!("1970-01-01T00:00:00.00{ms}Z ");
         assert_eq!(text, format!("{}a{}!\nb\n{}c\n{}d", at(0), at(1), at(2), at(3)));
+    }
+
+    #[test]
+    fn the_lines_of_a_tail_are_a_number_or_all() {
+        assert_eq!((tail("all"), tail("20")), (Ok(TailLines::All), Ok(TailLines::Last(20))));
+        assert!(tail("some").unwrap_err().contains("or all"));
+        assert!(tail("1000001").is_err());
     }
 
     #[test]

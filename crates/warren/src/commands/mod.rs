@@ -19,6 +19,7 @@ pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod fork;
 pub(crate) mod groups;
+pub(crate) mod help;
 pub(crate) mod history;
 pub(crate) mod image;
 mod image_hint;
@@ -29,6 +30,7 @@ pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod login;
 pub(crate) mod logs;
+mod main_exec;
 pub(crate) mod mcp;
 mod near;
 pub(crate) mod network;
@@ -124,6 +126,7 @@ pub(crate) fn run(cli: Cli) -> CommandResult {
         Command::Complete(args) => complete::run(&context, args),
         Command::Completions(args) => completions::run(&args),
         Command::Reference(args) => reference::run(&args),
+        Command::Help(args) => help::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Doctor(args) => doctor::run(&context, &args),
         command => block_on(async {
@@ -153,7 +156,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         Command::Repl(args) => repl::run(context, *args).await,
         Command::Context(args) => context::run(context, args).await,
         Command::Create(args) => create::run(context, args).await,
-        Command::Start(args) => args.act(context, "start").await,
+        Command::Start(args) => args.start(context).await,
         Command::Stop(args) => stop::run(context, args).await,
         Command::Kill(args) => kill::run(context, args).await,
         Command::Pause(args) => args.act(context, "pause").await,
@@ -211,6 +214,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
         | Command::Complete(_)
         | Command::Completions(_)
         | Command::Reference(_)
+        | Command::Help(_)
         | Command::Probe(_) => Ok(ExitCode::SUCCESS),
     }
 }

@@ -241,11 +241,12 @@ async fn list(context: &Context, args: &LsArgs) -> CommandResult {
         output::json(&found)?;
         return Ok(ExitCode::SUCCESS);
     }
-    for listing in &found.managers {
-        for package in &listing.packages {
-            let (name, version) = (output::printable(&package.name), output::printable(&package.version));
-            output::line(&format!("{}\t{name}\t{version}", listing.manager))?;
-        }
-    }
+    let rows = found.managers.iter().flat_map(|listing| {
+        let row = |package: &v1::Package| {
+            [listing.manager.to_string(), package.name.clone(), package.version.clone()]
+        };
+        listing.packages.iter().map(row)
+    });
+    output::table(["MANAGER", "NAME", "VERSION"], rows)?;
     Ok(ExitCode::SUCCESS)
 }

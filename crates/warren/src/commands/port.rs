@@ -23,9 +23,9 @@ use crate::{arguments, error::CommandResult, output};
 pub(crate) struct Args {
     /// Name or id
     sandbox: String,
-    /// Port inside
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    port: Option<u16>,
+    /// Port inside, such as 80, 80/tcp or 53/udp
+    #[arg(value_name = "PORT", value_parser = inside)]
+    port: Option<Inside>,
     /// Let everyone who reaches the daemon use it, without a key or a token
     #[arg(long, requires = "port")]
     public: bool,
@@ -38,6 +38,28 @@ pub(crate) struct Args {
     /// Withdraw it: neither public nor published any more
     #[arg(long, requires = "port", conflicts_with_all = ["public", "publish", "ttl"])]
     remove: bool,
+}
+
+/// A port of the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Inside {
+    port: u16,
+    protocol: Protocol,
+}
+
+fn inside(text: &str) -> std::result::Result<Inside, String> {
+    let (number, protocol) = match text.split_once('/') {
+        None | Some((_, "tcp")) => (text.trim_end_matches("/tcp"), Protocol::Tcp),
+        Some((number, "udp")) => (number, Protocol::Udp),
+        Some((_, other)) => return Err(format!("{other:?} is not a protocol: write tcp or udp")),
+    };
+    match number.parse() {
+        Ok(port @ 1..) => Ok(Inside { port, protocol }),
+        _ if number.contains(':') => {
+            Err("name only the port inside; --publish names that of the host".to_owned())
+        }
+        _ => Err("write a port from 1 to 65535, such as 80 or 80/tcp".to_owned()),
+    }
 }
 
 /// A port of the host.
@@ -73,12 +95,15 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
                 output::table(heading, found.ports.iter().map(row))?;
             }
         }
-        Some(port) if remove => client.withdraw_port(&sandbox, port).await?,
-        Some(port) => {
+        Some(Inside { port, .. }) if remove => client.withdraw_port(&sandbox, port).await?,
+        Some(Inside { port, protocol }) => {
             // Rounded up, so that a part of a second does not become zero.
             let ttl_seconds =
                 ttl.map(|ttl| u64::try_from(ttl.as_millis().div_ceil(1000)).unwrap_or(u64::MAX));
-            let protocol = publish.map(|publish| publish.protocol).unwrap_or_default();
+            let protocol = match publish {
+                Some(HostPort { protocol: Protocol::Udp, .. }) => Protocol::Udp,
+                _ => protocol,
+            };
             let (host, address) = publish.map(|publish| (publish.port, publish.address)).unzip();
             let address = address.flatten();
             let request = v1::ExposeRequest { port, protocol, public, host, address, ttl_seconds };

@@ -21,13 +21,25 @@ pub(crate) struct Args {
     /// Print only ids
     #[arg(long, short)]
     quiet: bool,
-    /// Filter: state=…, label=KEY=VALUE or name=PART; may be repeated
+    /// Show only this many, the newest
+    #[arg(long, short = 'n', value_name = "N")]
+    last: Option<usize>,
+    /// Show only the newest, running or not
+    #[arg(long, short = 'l', conflicts_with = "last")]
+    latest: bool,
+    /// Accepted and without effect, as ids are never cut
+    #[arg(long, hide = true)]
+    no_trunc: bool,
+    /// Filter: state=… (or status=…), label=KEY=VALUE or name=PART; may be repeated
     #[arg(long, short, value_name = "KEY=VALUE", value_parser = filter)]
     filter: Vec<(String, String)>,
 }
 
 fn filter(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
+        // Docker's words.
+        Some(("status", "exited")) => Ok(("state".to_owned(), SandboxState::Stopped.to_string())),
+        Some(("status", value)) => Ok(("state".to_owned(), value.to_owned())),
         Some((key @ ("state" | "label" | "name"), value)) => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write state=…, label=KEY=VALUE or name=PART".to_owned()),
     }
@@ -40,11 +52,16 @@ struct Listed {
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let mut filters = args.filter.clone();
-    if !args.all && !filters.iter().any(|(key, _)| key == "state") {
+    // As in Docker, the newest are of all states.
+    let n_newest = if args.latest { Some(1) } else { args.last };
+    if !args.all && n_newest.is_none() && !filters.iter().any(|(key, _)| key == "state") {
         let live = SandboxState::ALL.into_iter().filter(|state| state.is_live());
         filters.extend(live.map(|state| ("state".to_owned(), state.to_string())));
     }
-    let sandboxes = context.client().await?.list(&filters).await?;
+    let mut sandboxes = context.client().await?.list(&filters).await?;
+    if let Some(n) = n_newest {
+        sandboxes.drain(..sandboxes.len().saturating_sub(n));
+    }
     if context.json {
         output::json(&Listed { sandboxes })?;
     } else if args.quiet {
@@ -53,7 +70,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         }
     } else {
         let heading = ["NAME", "ID", "STATE", "BACKEND", "IMAGE", "EXECS", "CREATED", "EXPIRES"];
-        output::table(heading, sandboxes.iter().map(row))?;
+        output::table_that_fits(heading, sandboxes.iter().map(row), &["BACKEND", "EXECS"])?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -62,6 +62,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
             insecure: args.insecure,
         };
         let pulled = pull(context, &client, &request, args.quiet).await;
+        let pulled = pulled.map_err(|failed| match args.images.len() {
+            1 => failed,
+            // Each error says which image it is about.
+            _ => failed.map(|error| error.reworded(|words| format!("{image}: {words}"))),
+        });
         // If our output is closed, do not pull the rest.
         if matches!(pulled, Err(CommandError::BrokenPipe)) {
             return pulled.map(|()| ExitCode::SUCCESS);

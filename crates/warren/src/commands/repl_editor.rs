@@ -58,6 +58,8 @@ impl BlockEditor {
             .map_err(failed)?
             .auto_add_history(false)
             .completion_type(CompletionType::List)
+            // The question whether to show many of them would swallow what is typed next, and Ctrl-C.
+            .completion_prompt_limit(usize::MAX)
             .build();
         let mut lines = Editor::with_config(config).map_err(failed)?;
         lines.set_helper(Some(names));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Context, targets};
+use super::{Context, main_exec, targets};
 use crate::{arguments, error::CommandResult};
 
 /// Stop and start sandboxes
@@ -12,12 +12,17 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
     /// How long to wait for processes to exit before killing them
-    #[arg(long, short = 't', value_name = "SPAN", value_parser = arguments::duration)]
+    #[arg(long, short = 't', alias = "time", value_name = "SPAN", value_parser = arguments::duration)]
     grace: Option<Duration>,
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let client = &context.client().await?;
     let grace = args.grace;
-    targets::each(context, &args.sandboxes, |sandbox| client.act_with_grace(sandbox, "restart", grace)).await
+    targets::each(context, &args.sandboxes, |sandbox| async move {
+        let restarted = client.act_with_grace(sandbox, "restart", grace).await?;
+        main_exec::note_if_not_begun_again(client, &restarted).await;
+        Ok(restarted)
+    })
+    .await
 }

@@ -7,7 +7,7 @@ use frontends::rest::v1;
 use sandbox::{Error, ExecOutcome, ExecSpec, NotStarted, OnExpiry, SandboxSpec};
 use serde::Serialize;
 
-use super::{Context, image_hint, warnings};
+use super::{Context, image_hint, main_exec, warnings};
 use crate::{
     arguments::{self, AttachArgs, SandboxArgs},
     client::Client,
@@ -19,11 +19,15 @@ use crate::{
 
 /// If this command dies, the daemon removes its temporary sandbox after it idles this long.
 const ORPHAN_IDLE: Duration = Duration::from_secs(300);
+/// With `--detach --rm`, the daemon removes the sandbox after it idles this long: time to ask how its command ended.
+const DETACHED_IDLE: Duration = Duration::from_secs(10);
 
 /// Run a command in a new sandbox
 ///
 /// Prints output as it comes; the exit code is that of the command. Without a program, runs the image's default
-/// command. The sandbox is removed afterwards unless it has a name, or --keep or --detach is given.
+/// command. The sandbox is removed afterwards unless it has a name, or --keep or --detach is given. With --detach,
+/// `warren wait` and `warren logs` are about the command; it does not run again when the sandbox is restarted, as a
+/// program of --init does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren run python3 -c 'print(6 * 7)'
@@ -37,8 +41,8 @@ pub(crate) struct Args {
     sandbox: SandboxArgs,
     #[command(flatten)]
     attach: AttachArgs,
-    /// Remove the sandbox afterwards, even if it has a name
-    #[arg(long, conflicts_with_all = ["keep", "detach"])]
+    /// Remove the sandbox afterwards, even if it has a name; with --detach, once nothing has run in it for 10 seconds
+    #[arg(long, conflicts_with = "keep")]
     rm: bool,
     /// Keep the sandbox afterwards
     #[arg(long)]
@@ -59,7 +63,8 @@ struct Ran {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let how = Attachment::checked(&args.attach, context.json)?;
     let mut exec = exec_spec(&args, how)?;
-    let is_kept = args.keep || args.attach.detach || (args.sandbox.plain.name.is_some() && !args.rm);
+    let is_kept =
+        args.keep || (args.attach.detach && !args.rm) || (args.sandbox.plain.name.is_some() && !args.rm);
     let spec = sandbox_spec(context, &args, is_kept)?;
     check_command(&args, &spec);
     if !exec.command.is_empty() {
@@ -87,7 +92,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let is_host = spec.image.is_host() && spec.rootfs.is_none();
     let words = if is_host { exec.command.clone() } else { Vec::new() };
     if args.attach.detach {
-        let is_unnamed = args.sandbox.plain.name.is_none();
+        let is_unnamed = args.sandbox.plain.name.is_none() || args.rm;
         let started = match begun {
             Some(begun) => begun.exec,
             None => client.exec(sandbox.id.as_str(), &exec).await?,
@@ -120,7 +125,10 @@ async fn hint(client: &Client, outcome: &ExecOutcome, words: &[String]) {
 fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> CommandResult<SandboxSpec> {
     let mut spec = args.sandbox.spec(context.namespace.clone().unwrap_or_default())?;
     if !is_kept && args.sandbox.plain.idle.is_none() {
-        spec.lifetime.idle = Some(ORPHAN_IDLE);
+        spec.lifetime.idle = Some(if args.attach.detach { DETACHED_IDLE } else { ORPHAN_IDLE });
+        spec.lifetime.on_expiry = OnExpiry::Remove;
+    }
+    if args.rm && args.attach.detach {
         spec.lifetime.on_expiry = OnExpiry::Remove;
     }
     Ok(spec)
@@ -159,6 +167,7 @@ fn exec_spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
     spec.stdin = how.stdin;
     spec.terminal = how.terminal_size();
     spec.timeout = args.attach.timeout;
+    spec.request_id = main_exec::first_request();
     if how.terminal
         && let Some(term) = crate::env::text("TERM")
     {
@@ -219,6 +228,7 @@ fn second_try(outcome: Option<&ExecOutcome>, mut spec: ExecSpec) -> Option<ExecS
     }
     output::note("there is no python in the sandbox; running python3 instead");
     "python3".clone_into(spec.command.first_mut()?);
+    spec.request_id = main_exec::second_request();
     Some(spec)
 }
 

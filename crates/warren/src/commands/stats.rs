@@ -26,6 +26,12 @@ pub(crate) struct Args {
     /// Keep updating
     #[arg(long, short)]
     watch: bool,
+    /// Accepted and without effect, as only --watch shows more than one reading
+    #[arg(long, hide = true, conflicts_with = "watch")]
+    no_stream: bool,
+    /// Accepted and without effect, as names are never cut
+    #[arg(long, hide = true)]
+    no_trunc: bool,
     /// Interval between updates of --watch
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = arguments::duration)]
     interval: Duration,
@@ -130,7 +136,7 @@ fn show(context: &Context, readings: &[Reading], is_watching: bool) -> CommandRe
         "NET IN",
         "NET OUT",
     ];
-    output::table(heading, readings.iter().map(row))
+    output::table_that_fits(heading, readings.iter().map(row), &["PEAK", "OOM KILLS", "CPU TIME", "LIMIT"])
 }
 
 fn row(reading: &Reading) -> [String; 11] {

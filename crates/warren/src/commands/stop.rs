@@ -12,7 +12,7 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
     /// How long to wait for processes to exit before killing them
-    #[arg(long, short = 't', value_name = "SPAN", value_parser = arguments::duration)]
+    #[arg(long, short = 't', alias = "time", value_name = "SPAN", value_parser = arguments::duration)]
     grace: Option<Duration>,
     /// Accept no new commands and let running ones finish first
     #[arg(long)]

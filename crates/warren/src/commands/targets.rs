@@ -3,9 +3,10 @@
 use std::{io::Write as _, process::ExitCode};
 
 use futures_util::{StreamExt as _, stream};
+use sandbox::Next;
 use serde::Serialize;
 
-use super::{Context, near};
+use super::{Context, main_exec, near};
 use crate::{
     error::{CommandError, CommandResult, EXIT_FAILURE},
     output,
@@ -22,6 +23,9 @@ struct Answer<'a, T> {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox: Option<T>,
+    /// Why there was nothing to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<serde_json::Value>,
 }
@@ -39,6 +43,16 @@ impl Sandboxes {
     pub(super) async fn act(&self, context: &Context, verb: &str) -> CommandResult {
         let client = &context.client().await?;
         each(context, &self.sandboxes, |sandbox| client.act(sandbox, verb)).await
+    }
+
+    pub(super) async fn start(&self, context: &Context) -> CommandResult {
+        let client = &context.client().await?;
+        each(context, &self.sandboxes, |sandbox| async move {
+            let started = client.act(sandbox, "start").await?;
+            main_exec::note_if_not_begun_again(client, &started).await;
+            Ok(started)
+        })
+        .await
     }
 }
 
@@ -73,18 +87,21 @@ where
     }))
     .buffered(MAX_AT_ONCE);
     let (mut answers, mut code) = (Vec::new(), ExitCode::SUCCESS);
-    while let Some((target, mut result)) = work.next().await {
-        if let Err(error) = result {
-            code = ExitCode::from(EXIT_FAILURE);
-            result = Err(near::explain(context, error).await);
-        }
+    while let Some((target, result)) = work.next().await {
+        let result = match result {
+            Ok(done) => Ok(Done::Now(done)),
+            Err(error) => match nothing_to_do(&error) {
+                Some(already) => Ok(already),
+                None => {
+                    code = ExitCode::from(EXIT_FAILURE);
+                    Err(near::explain(context, error).await)
+                }
+            },
+        };
         if context.json {
             answers.push(answer(target, result));
         } else {
-            match result {
-                Ok(_done) => output::line(target)?,
-                Err(error) => drop(error.report(false)),
-            }
+            say(target, result)?;
         }
     }
     if context.json {
@@ -92,6 +109,43 @@ where
     }
     std::io::stdout().flush()?;
     Ok(code)
+}
+
+/// What came of one target.
+enum Done<T> {
+    Now(T),
+    /// It was so before.
+    Already {
+        note: String,
+        is_there: bool,
+    },
+}
+
+/// Whether an error says only that there was nothing to do, as when a running sandbox is started.
+fn nothing_to_do<T>(error: &CommandError) -> Option<Done<T>> {
+    let CommandError::Failed { error, .. } = error else { return None };
+    if !matches!(error.next(), Some(Next::Nothing)) {
+        return None;
+    }
+    let note = match (error.state(), error.subject()) {
+        (Some(state), Some(subject)) => format!("{subject} is {state} already"),
+        _ => error.to_string(),
+    };
+    Some(Done::Already { note, is_there: error.state().is_some() })
+}
+
+fn say<T>(target: &str, result: CommandResult<Done<T>>) -> CommandResult<()> {
+    match result {
+        Ok(Done::Now(_)) => return output::line(target),
+        Ok(Done::Already { note, is_there }) => {
+            output::note(&note);
+            if is_there {
+                return output::line(target);
+            }
+        }
+        Err(error) => drop(error.report(false)),
+    }
+    Ok(())
 }
 
 /// Failures among several independent things. The first is reported last, where users look for it.
@@ -116,15 +170,19 @@ impl Failures {
     }
 }
 
-fn answer<T>(target: &str, result: Result<T, CommandError>) -> Answer<'_, T> {
+fn answer<T>(target: &str, result: CommandResult<Done<T>>) -> Answer<'_, T> {
     match result {
-        Ok(value) => Answer { target, ok: true, sandbox: Some(value), error: None },
+        Ok(Done::Now(value)) => Answer { target, ok: true, sandbox: Some(value), note: None, error: None },
+        Ok(Done::Already { note, .. }) => {
+            Answer { target, ok: true, sandbox: None, note: Some(note), error: None }
+        }
         Err(error) => {
             let body: Option<serde_json::Value> = serde_json::from_str(&error.as_json()).ok();
             Answer {
                 target,
                 ok: false,
                 sandbox: None,
+                note: None,
                 error: body.and_then(|body| body.get("error").cloned()),
             }
         }

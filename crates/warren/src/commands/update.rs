@@ -4,7 +4,7 @@ use frontends::rest::v1::SandboxChange;
 use sandbox::{ByteSize, CpuCount, Limits};
 
 use super::{Context, targets};
-use crate::{error::CommandResult, output};
+use crate::{arguments, error::CommandResult, output};
 
 /// Change limits of sandboxes, also while they run
 ///
@@ -16,7 +16,7 @@ use crate::{error::CommandResult, output};
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["memory", "swap", "cpus", "pids"]))]
 pub(crate) struct Args {
     /// Memory limit, such as 512m or 2g
-    #[arg(long, short = 'm', value_name = "SIZE")]
+    #[arg(long, short = 'm', value_name = "SIZE", value_parser = arguments::size)]
     memory: Option<ByteSize>,
     /// Swap in addition to memory
     #[arg(long, value_name = "SIZE")]

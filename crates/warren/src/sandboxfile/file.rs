@@ -56,7 +56,7 @@ pub(super) struct SandboxEntry {
     pub(super) ports: Option<Vec<Spanned<String>>>,
     pub(super) envs: Option<Vec<Spanned<String>>>,
     #[serde(alias = "env_files")]
-    pub(super) env_file: Texts,
+    pub(super) env_file: Option<Spanned<Texts>>,
     pub(super) depends_on: Option<Vec<Spanned<String>>>,
     pub(super) workdir: Option<String>,
     pub(super) shell: Option<String>,
@@ -150,6 +150,9 @@ pub(super) struct Source {
     pub(super) text: String,
 }
 
+/// What the parser adds about a key that is there twice.
+const PARSER_ADVICE: &str = ", set DuplicateKeyPolicy in Options if acceptable";
+
 impl Source {
     /// Reads the file, or the one in the directory.
     pub(super) fn read(path: Option<&Path>) -> Result<Self> {
@@ -184,6 +187,8 @@ impl Source {
             let words = error.without_snippet().to_string();
             // The parser ends its message with the place, which stands in front here.
             let words = words.split(" at line ").next().unwrap_or(&words);
+            // Its advice is for programs that call the parser.
+            let words = words.strip_suffix(PARSER_ADVICE).unwrap_or(words);
             Error::invalid(format!("{}{place}: {words}", self.path.display()))
                 .with_hint("docs/sandboxfile.md lists the keys and what each may be.")
         })

@@ -11,10 +11,10 @@ use sandbox::{
 use serde_saphyr::{Location, Spanned};
 
 use super::{
-    env_file,
     file::{SandboxEntry, Scope, Source},
     paths::HostPaths,
 };
+use crate::arguments::env_file;
 
 /// Largest file of environment variables.
 const MAX_ENV_FILE_BYTES: u64 = 256 * 1024;
@@ -207,13 +207,15 @@ impl Reader<'_> {
     /// The files' variables first, so that those of the entry itself win.
     fn env(&self, entry: &SandboxEntry) -> Result<BTreeMap<String, String>, Error> {
         let mut env = BTreeMap::new();
-        for file in &entry.env_file.0 {
-            let text = self.paths.read(file, MAX_ENV_FILE_BYTES);
-            let text = text.map_err(|error| self.at(self.at, "env_file", &error))?;
-            let variables = env_file::parse(&text).map_err(|line| {
-                self.wrong(self.at, "env_file", format!("line {line} of {file} is not NAME=value"))
-            })?;
-            env.extend(variables);
+        if let Some(Spanned { value: files, referenced: at, .. }) = &entry.env_file {
+            for file in &files.0 {
+                let text = self.paths.read(file, MAX_ENV_FILE_BYTES);
+                let text = text.map_err(|error| self.at(*at, "env_file", &error))?;
+                let variables = env_file::parse(&text).map_err(|line| {
+                    self.wrong(*at, "env_file", format!("line {line} of {file} is not NAME=value"))
+                })?;
+                env.extend(variables);
+            }
         }
         for text in entry.envs.iter().flatten() {
             match text.value.split_once('=') {

@@ -5,7 +5,6 @@
 //! is no other state, so every command can be interrupted and run again.
 
 mod act;
-mod env_file;
 mod file;
 mod member;
 mod order;

@@ -101,6 +101,80 @@ fn flags_and_commands_are_called_as_docker_calls_them() {
 }
 
 #[test]
+fn logs_and_wait_are_about_what_the_sandbox_was_made_to_run() {
+    let world = World::new();
+    world.run(&["run", "--name", "web", "-d", "sh", "-c", "echo serving; sleep 300"]).expect(0);
+    world.run(&["exec", "web", "echo", "other"]).expect(0);
+    assert_eq!(world.run(&["logs", "--tail", "all", "web"]).expect(0).text(), "serving\n");
+    assert_eq!(world.run(&["logs", "--since", "1h", "web"]).expect(0).text(), "serving\n");
+    assert_eq!(world.run(&["logs", "--until", "1h", "web"]).expect(0).text(), "");
+    // It does not begin again, which is said.
+    let restarted = world.run(&["restart", "--time", "0", "web"]).expect(0);
+    assert!(restarted.stderr.contains("does not run again"), "{restarted:?}");
+    let waited = world.run(&["wait", "--timeout", "10ms", "web"]).expect(124);
+    assert!(waited.stderr.contains("running"), "{waited:?}");
+
+    world.run(&["run", "--name", "four", "-d", "sh", "-c", "exit 4"]).expect(0);
+    assert_eq!(world.run(&["wait", "four"]).expect(4).text(), "4\n");
+    world.run(&["create", "--name", "init", "--init", "sh -c 'echo begun; sleep 300'"]).expect(0);
+    world.run(&["exec", "init", "echo", "other"]).expect(0);
+    until("the init has printed", || world.run(&["logs", "init"]).expect(0).text() == "begun\n");
+}
+
+#[test]
+fn a_detached_sandbox_is_removed_once_its_command_has_ended() {
+    let world = World::new();
+    world.run(&["run", "--name", "gone", "-d", "--rm", "true"]).expect(0);
+    until("it is removed", || world.run(&["ps", "-aq"]).expect(0).text().is_empty());
+}
+
+#[test]
+fn variables_come_from_files_and_flags_win() {
+    let world = World::with_dev();
+    let file = world.files().join("env");
+    std::fs::write(&file, "A=1\nB=\"two words\"\n").unwrap();
+    let file = file.to_str().unwrap();
+    let script = "echo $A $B";
+    let ran = world.run(&["run", "--env-file", file, "-e", "A=3", "sh", "-c", script]).expect(0);
+    assert_eq!(ran.text(), "3 two words\n");
+    let ran = world.run(&["exec", "--env-file", file, "dev", "sh", "-c", script]).expect(0);
+    assert_eq!(ran.text(), "1 two words\n");
+    assert!(
+        world.run(&["run", "--env-file", "/no/such", "true"]).expect(2).stderr.contains("cannot read it")
+    );
+}
+
+#[test]
+fn docker_filters_and_counts_are_understood() {
+    let world = World::with_dev();
+    world.run(&["create", "--name", "off"]).expect(0);
+    world.run(&["stop", "off"]).expect(0);
+    let names = |args: &[&str]| world.run(&[&["ps", "--json"], args].concat()).expect(0).json();
+    assert_eq!(names(&["--filter", "status=exited"])["sandboxes"][0]["name"], "off");
+    assert_eq!(names(&["--latest"])["sandboxes"].as_array().unwrap().len(), 1);
+    assert_eq!(names(&["-n", "2"])["sandboxes"].as_array().unwrap().len(), 2);
+    world.run(&["stats", "--no-stream", "dev"]).expect(0);
+    import(&world, "team/app:1");
+    assert!(world.run(&["images", "team/app"]).expect(0).text().contains("team/app:1"));
+    assert!(!world.run(&["images", "team/ap"]).expect(0).text().contains("team/app:1"));
+}
+
+#[test]
+fn names_that_were_nearly_typed_are_offered() {
+    let world = World::new();
+    world.run(&["volume", "create", "data"]).expect(0);
+    import(&world, "team/app:1");
+    for (words, meant) in [
+        (["volume", "rm", "dta"], "Did you mean data?"),
+        (["image", "inspect", "team/app"], "Did you mean team/app:1?"),
+        (["image", "rm", "host"], "no stored image"),
+    ] {
+        let failed = world.run(&words).expect(125);
+        assert!(failed.stderr.contains(meant), "{failed:?}");
+    }
+}
+
+#[test]
 fn a_command_that_runs_is_attached_to() {
     let world = World::with_dev();
     let script = "echo before; read word; echo got $word; exit 7";

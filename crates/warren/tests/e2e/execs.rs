@@ -6,7 +6,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::support::{PATIENCE, World, finish};
+use crate::support::{PATIENCE, World, finish, until};
 
 #[test]
 fn output_and_exit_codes_pass_through() {
@@ -169,6 +169,42 @@ fn a_command_outlives_the_daemon_and_its_reader_misses_nothing() {
     let expected: String = (1..=LINES).map(|n| format!("{n}\n")).collect();
     assert!(begin == expected.as_bytes(), "{} of {} bytes", begin.len(), expected.len());
     assert_ne!(world.daemon().unwrap().pid, daemon.pid);
+}
+
+#[test]
+fn stdin_goes_on_to_the_next_daemon_unless_some_of_it_may_be_lost() {
+    let world = World::with_dev();
+    let killed = || {
+        let daemon = world.daemon().unwrap();
+        daemon.signal(Signal::KILL);
+        assert!(daemon.ends_within(PATIENCE));
+    };
+    let start = |script: &str| {
+        let mut child = world
+            .command(&["exec", "-i", "dev", "sh", "-c", script])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        (child, stdin)
+    };
+    // Nothing had been sent when the daemon died.
+    let (child, mut stdin) = start("echo ready; cat");
+    killed();
+    stdin.write_all(b"late\n").unwrap();
+    drop(stdin);
+    assert_eq!(finish(child).expect(0).text(), "late\n");
+
+    let (mut child, mut stdin) = start("echo ready; read line; echo \"$line\"; cat");
+    stdin.write_all(b"first\n").unwrap();
+    let mut first = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    killed();
+    let ended = finish(child).expect(125);
+    assert!(ended.stderr.contains("some of it may be lost"), "{ended:?}");
+    until("the command has ended", || world.running_execs() == 0);
 }
 
 #[test]

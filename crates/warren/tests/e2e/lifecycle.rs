@@ -36,15 +36,34 @@ fn several_targets_are_each_answered_for() {
     for name in ["a", "b"] {
         world.run(&["create", "--name", name]).expect(0);
     }
-    let removed = world.run(&["rm", "-f", "a", "missing", "b"]).expect(125);
+    let removed = world.run(&["rm", "a", "missing", "b", "--force"]).expect(0);
     assert_eq!(removed.text(), "a\nb\n");
-    assert!(removed.stderr.contains("missing"), "{removed:?}");
+    assert!(removed.stderr.starts_with("note: ") && removed.stderr.contains("missing"), "{removed:?}");
+    assert!(world.run(&["rm", "missing"]).expect(125).stderr.contains("error: "));
 
     world.run(&["create", "--name", "c"]).expect(0);
     let stopped = world.run(&["stop", "--json", "c", "nobody"]).expect(125).json();
     assert_eq!((&stopped[0]["target"], &stopped[0]["ok"]), (&json!("c"), &json!(true)));
     assert_eq!(stopped[0]["sandbox"]["state"], "stopped");
     assert_eq!((&stopped[1]["ok"], &stopped[1]["error"]["kind"]), (&json!(false), &json!("not_found")));
+}
+
+#[test]
+fn what_is_so_already_is_no_failure() {
+    let world = World::with_dev();
+    for verb in ["start", "resume"] {
+        let done = world.run(&[verb, "dev"]).expect(0);
+        assert_eq!(
+            (done.text().as_str(), done.stderr.as_str()),
+            ("dev\n", "note: sandbox dev is running already\n")
+        );
+    }
+    let done = world.run(&["--json", "start", "dev"]).expect(0).json();
+    assert_eq!((&done[0]["ok"], &done[0]["note"]), (&json!(true), &json!("sandbox dev is running already")));
+    if world.can_pause("dev") {
+        world.run(&["pause", "dev"]).expect(0);
+        assert!(world.run(&["pause", "dev"]).expect(0).stderr.contains("paused already"));
+    }
 }
 
 #[test]

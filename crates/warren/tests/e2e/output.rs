@@ -65,7 +65,8 @@ fn a_mistake_is_answered_with_the_next_step() {
         (&["fork", "dev", "-n", "0"], 125, "between 1", "one fork"),
         (&["diff", "dev", "--since", "../x"], 125, "../x", "hint:"),
         (&["volume", "cat", "nosuch:/x"], 125, "nosuch", "hint:"),
-        (&["create", "--memory", "5"], 125, "memory", "4MiB"),
+        (&["create", "--memory", "5"], 2, "memory", "5m?"),
+        (&["create", "--memory", "1m"], 125, "memory", "4MiB"),
         (&["create", "--memory", "lots"], 2, "lots", "512m"),
     ];
     if world.can_pause("frozen") {

@@ -108,6 +108,14 @@ fn shells_complete_names_and_paths_inside() {
         assert_eq!(offered(&["snapshot", verb, "re"]), ["ready"], "{verb}");
     }
     assert_eq!(offered(&["run", "--image", "te"]), ["team/app:1"]);
+    assert!(offered(&["run", "--image", "h"]).contains(&"host".to_owned()));
+    assert_eq!(offered(&["rmi", ""]), ["team/app:1"]);
+    let exec = offered(&["logs", "dev", ""]);
+    assert!(exec.len() == 1 && exec[0].starts_with("exc-"), "{exec:?}");
+    assert_eq!(offered(&["kill", "-s", "US"]), ["USR1", "USR2"]);
+    assert_eq!(offered(&["run", "--network", "pub"]), ["public", "public+private"]);
+    world.run(&["--namespace", "other", "create", "--name", "elsewhere"]).expect(0);
+    assert_eq!(offered(&["--namespace", "other", "exec", ""]), ["elsewhere"]);
     assert_eq!(offered(&["cp", "we"]), ["web:"]);
     assert_eq!(offered(&["cp", "dev:/srv/si"]), ["dev:/srv/side", "dev:/srv/site/"]);
     // Files of volumes are found in volumes, not in sandboxes.

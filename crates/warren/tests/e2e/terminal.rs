@@ -7,6 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::mpsc,
     thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -102,6 +103,18 @@ impl Pty {
         }
     }
 
+    /// Whether `text` is shown within this time.
+    fn shows(&mut self, text: &str, within: Duration) -> bool {
+        let end = Instant::now() + within;
+        while !self.seen.contains(text) {
+            let Ok(piece) = self.output.recv_timeout(end.saturating_duration_since(Instant::now())) else {
+                return false;
+            };
+            self.seen.push_str(&String::from_utf8_lossy(&piece));
+        }
+        true
+    }
+
     fn is_raw(&self) -> bool {
         !tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ICANON)
     }
@@ -126,6 +139,29 @@ fn a_terminal_is_raw_while_it_is_used_and_follows_the_window() {
     pty.type_in("exit 7\r");
     finish(child).expect(7);
     assert!(!pty.is_raw(), "the terminal is as it was");
+}
+
+#[test]
+fn a_terminal_is_carried_on_by_the_next_daemon() {
+    let world = World::with_dev();
+    let mut pty = Pty::new(24, 80);
+    let child = pty.start(&world, &["exec", "-it", "dev", "sh"]);
+    pty.expect("# ");
+    let daemon = world.daemon().unwrap();
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ends_within(PATIENCE));
+    world.run(&["ps"]).expect(0);
+    // What was typed while no daemon read it may be lost.
+    for _ in 0..50 {
+        pty.type_in("echo car''ried on\r");
+        if pty.shows("carried on", Duration::from_secs(1)) {
+            break;
+        }
+    }
+    pty.type_in("\u{10}\u{11}");
+    finish(child).expect(0);
+    assert!(!pty.is_raw());
+    assert_eq!(world.running_execs(), 1);
 }
 
 #[test]

@@ -85,6 +85,7 @@ fn is_of_sandbox(kind: EventKind) -> bool {
         | EventKind::SandboxAdopted
         | EventKind::SandboxRemoved
         | EventKind::SandboxRenewed
+        | EventKind::SandboxRenamed
         | EventKind::ExecStarted
         | EventKind::ExecEnded => true,
         EventKind::OutOfMemory

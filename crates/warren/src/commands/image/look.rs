@@ -21,6 +21,22 @@ pub(crate) struct LsArgs {
     /// Print only digests
     #[arg(long, short)]
     quiet: bool,
+    /// Accepted and without effect, as all images are listed
+    #[arg(long, short, hide = true)]
+    all: bool,
+    /// Only images of this name, with any tag or with this one [default: all]
+    #[arg(value_name = "IMAGE")]
+    image: Option<String>,
+}
+
+/// Whether an image has this name, as people write it, with or without its tag.
+fn is_called(image: &v1::Image, name: &str) -> bool {
+    let wanted = familiar(name);
+    image
+        .references
+        .iter()
+        .map(|reference| familiar(reference))
+        .any(|own| own == wanted || own.strip_prefix(wanted).is_some_and(|rest| rest.starts_with([':', '@'])))
 }
 
 /// Show all details of images
@@ -43,7 +59,10 @@ struct Listed {
 
 pub(crate) async fn list(context: &Context, args: &LsArgs) -> CommandResult {
     let client = context.client().await?;
-    let images = client.images().await?;
+    let mut images = client.images().await?;
+    if let Some(name) = &args.image {
+        images.retain(|image| is_called(image, name));
+    }
     if args.quiet {
         for image in &images {
             output::line(&image.digest)?;

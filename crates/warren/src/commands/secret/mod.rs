@@ -35,6 +35,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Set(Box<SetArgs>),
+    #[command(visible_alias = "list")]
     Ls(LsArgs),
     Show(ShowArgs),
     Rm(RmArgs),

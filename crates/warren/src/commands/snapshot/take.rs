@@ -105,7 +105,7 @@ pub(super) async fn restore(context: &Context, args: RestoreArgs) -> CommandResu
     let request = v1::RestoreRequest {
         name: args.name,
         user: args.user,
-        env: arguments::environment(&args.env),
+        env: arguments::environment(&[], &args.env),
         labels: args.label.into_iter().map(|label| (label.key, label.value)).collect(),
         lifetime: Lifetime { ttl: args.ttl, ..Lifetime::default() },
         limits: None,

@@ -31,8 +31,9 @@ impl FromStr for Inside {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
-            Some((volume, path)) if !volume.is_empty() && path.starts_with('/') => {
-                Ok(Self { volume: volume.to_owned(), path: path.to_owned() })
+            // A volume has no working directory: paths start at its root.
+            Some((volume, path)) if !volume.is_empty() && !path.is_empty() => {
+                Ok(Self { volume: volume.to_owned(), path: format!("/{}", path.trim_start_matches('/')) })
             }
             None if !text.is_empty() => Ok(Self { volume: text.to_owned(), path: "/".to_owned() }),
             _ => Err("write VOLUME:/path".to_owned()),
@@ -197,7 +198,8 @@ mod tests {
 
     #[test]
     fn a_volume_alone_means_its_root() {
-        assert!("data:x".parse::<Inside>().is_err() && ":/x".parse::<Inside>().is_err());
+        assert_eq!("data:x".parse::<Inside>().unwrap().path, "/x");
+        assert!("data:".parse::<Inside>().is_err() && ":/x".parse::<Inside>().is_err());
         assert_eq!("data:/x".parse(), Ok(Inside { volume: "data".into(), path: "/x".into() }));
         assert_eq!("data".parse(), Ok(Inside { volume: "data".into(), path: "/".into() }));
     }

@@ -1,7 +1,28 @@
 //! Files of environment variables: `NAME=value` on each line.
 
+use std::{fs::File, io::Read as _, path::Path};
+
+/// Largest file that is read.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// The variables of one file, in order.
+#[derive(Debug, Clone)]
+pub(crate) struct Variables(pub(crate) Vec<(String, String)>);
+
+/// Reads the file that an argument names.
+pub(crate) fn read(path: &str) -> Result<Variables, String> {
+    let mut text = String::new();
+    let file = File::open(Path::new(path)).map_err(|error| format!("cannot read it: {error}"))?;
+    file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| format!("cannot read it: {error}"))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(format!("it has more than {MAX_BYTES} bytes"));
+    }
+    // The line is not shown: it may be a value whose name was forgotten.
+    parse(&text).map(Variables).map_err(|line| format!("line {line} is not NAME=value"))
+}
+
 /// The variables of a file. The error is the number of the line that is none.
-pub(super) fn parse(text: &str) -> Result<Vec<(String, String)>, usize> {
+pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, usize> {
     let mut variables = Vec::new();
     for (n, line) in text.lines().enumerate() {
         let line = line.trim();
