@@ -1,7 +1,7 @@
 //! Tells a repeated request from another one that came with the same request id.
 //!
-//! A record keeps a hash of what was asked, because it does not keep all of it: patches are applied once, and of code it
-//! has only the beginning.
+//! A record keeps a hash of what was asked, because it does not keep all of it: patches are applied once, and of code
+//! it has only the beginning.
 
 use sandbox::{Error, ExecSpec, RequestId, Result};
 use serde::Serialize;

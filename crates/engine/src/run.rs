@@ -140,8 +140,8 @@ impl Engine {
         })
     }
 
-    /// Whether the exec has got its input from an earlier call of the same request, which must not write it again. Other
-    /// input makes this another request, which is refused.
+    /// Whether the exec has got its input from an earlier call of the same request, which must not write it again.
+    /// Other input makes this another request, which is refused.
     #[crate::boxed]
     pub async fn is_fed(&self, who: &Principal, exec: &ExecView, input: &[u8]) -> Result<bool> {
         let Some(request) = &exec.request_id else { return Ok(false) };

@@ -40,8 +40,8 @@ impl Counters {
         change(&mut self.lock());
     }
 
-    /// Counts a failure. The operator is warned of an address that is not reached, since only the configuration can change
-    /// that; the same again is not worth another line.
+    /// Counts a failure. The operator is warned of an address that is not reached, since only the configuration can
+    /// change that; the same again is not worth another line.
     pub(crate) fn note(&self, failure: &Failure) {
         let is_known = self.lock().last_error.as_ref().is_some_and(|last| failure.detail.starts_with(last));
         if matches!(failure.kind, FailureKind::Forbidden) && !is_known {

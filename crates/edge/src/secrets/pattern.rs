@@ -1,5 +1,5 @@
-//! One sequence of bytes that is looked for in a stream, by the algorithm of Knuth, Morris and Pratt: one pass, whatever
-//! comes.
+//! One sequence of bytes that is looked for in a stream, by the algorithm of Knuth, Morris and Pratt: one pass,
+//! whatever comes.
 
 use std::{collections::VecDeque, ops::Range};
 

@@ -35,8 +35,8 @@ pub(super) enum Source {
     Pipe,
 }
 
-/// Passes our stdin along until it ends, the command ends, or the detach keys are typed. Returns only if the rest cannot
-/// be passed on.
+/// Passes our stdin along until it ends, the command ends, or the detach keys are typed. Returns only if the rest
+/// cannot be passed on.
 pub(super) async fn feed(
     client: &Client,
     exec: &Exec,
