@@ -1,15 +1,43 @@
 //! Ways in which text writes one character as several: in addresses, in strings of programs, in pages.
 
-/// Names that pages have for characters which encoders escape.
-const ENTITIES: [(&[u8], u8); 8] = [
+/// The names that HTML has for characters of ASCII. Some encoders use all of them (PHP's `htmlentities` with
+/// `ENT_HTML5`); where a character has several names, this has the ones that encoders write.
+const ENTITIES: [(&[u8], u8); 35] = [
     (b"amp;", b'&'),
     (b"lt;", b'<'),
     (b"gt;", b'>'),
     (b"quot;", b'"'),
     (b"apos;", b'\''),
-    (b"sol;", b'/'),
+    (b"excl;", b'!'),
+    (b"num;", b'#'),
+    (b"dollar;", b'$'),
+    (b"percnt;", b'%'),
+    (b"lpar;", b'('),
+    (b"rpar;", b')'),
+    (b"ast;", b'*'),
     (b"plus;", b'+'),
+    (b"comma;", b','),
+    (b"period;", b'.'),
+    (b"sol;", b'/'),
+    (b"colon;", b':'),
+    (b"semi;", b';'),
     (b"equals;", b'='),
+    (b"quest;", b'?'),
+    (b"commat;", b'@'),
+    (b"lsqb;", b'['),
+    (b"lbrack;", b'['),
+    (b"bsol;", b'\\'),
+    (b"rsqb;", b']'),
+    (b"rbrack;", b']'),
+    (b"Hat;", b'^'),
+    (b"lowbar;", b'_'),
+    (b"grave;", b'`'),
+    (b"lcub;", b'{'),
+    (b"lbrace;", b'{'),
+    (b"rcub;", b'}'),
+    (b"rbrace;", b'}'),
+    (b"vert;", b'|'),
+    (b"verbar;", b'|'),
 ];
 /// Most digits of a character's number in a page: some write zeros first.
 const MAX_ENTITY_DIGITS: usize = 6;
@@ -42,11 +70,14 @@ impl Escapes {
 
     /// Whether encoders would write any of these bytes in this way.
     pub(super) fn concern(self, bytes: &[u8]) -> bool {
-        let is_always_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-        match self {
-            Self::Form => bytes.contains(&b' '),
-            Self::Percent | Self::Backslash | Self::Entity => !bytes.iter().all(is_always_plain),
-        }
+        let always_plain: &[u8] = match self {
+            Self::Form => return bytes.contains(&b' '),
+            Self::Percent => b"-_.",
+            // Django, Twig and OWASP's encoder write `-` as `\u002D`, `\x2D`.
+            Self::Backslash => b"_.",
+            Self::Entity => b"-",
+        };
+        !bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || always_plain.contains(byte))
     }
 
     /// The byte with which an escape begins.
@@ -167,6 +198,8 @@ mod tests {
             (Escapes::Entity, "&quo", None),
             (Escapes::Entity, "&quot;", Some((b'"', 6))),
             (Escapes::Entity, "&nbsp;", Some((b'&', 1))),
+            (Escapes::Entity, "&lowbar;", Some((b'_', 8))),
+            (Escapes::Entity, "&lbrac", None),
         ] {
             assert_eq!(escapes.read(text.as_bytes()), meant, "{escapes:?} {text}");
         }
