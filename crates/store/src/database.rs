@@ -182,8 +182,7 @@ impl Database {
     }
 
     /// `secure_delete`: no value of a removed secret stays in the file's free space; [`Database::forget`] does the same
-    /// for the log. Checkpoints wait for the disk, so
-    /// no write makes one by itself: [`Database::checkpoint`].
+    /// for the log. Checkpoints wait for the disk, so no write makes one by itself: [`Database::checkpoint`].
     fn configure(&self) -> Result<(), StoreError> {
         self.connection
             .execute_batch(&format!(
