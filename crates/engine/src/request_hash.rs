@@ -1,7 +1,7 @@
 //! Tells a repeated request from another one that came with the same request id.
 //!
-//! A record keeps a hash of what was asked, because it does not keep all of it: patches are applied once, and of code it
-//! has only the beginning.
+//! A record keeps a hash of what was asked, because it does not keep all of it: patches are applied once, and of code
+//! it has only the beginning.
 
 use sandbox::{Error, ExecSpec, RequestId, Result};
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub(crate) fn of_exec(spec: &ExecSpec) -> Option<String> {
     {
         program.clear();
     }
-    // What the answer tells beside the output is no other request either.
+    // Whether the answer lists changed files does not make it another request.
     asked.track_files = false;
     request_hash(&asked)
 }

@@ -1,5 +1,5 @@
-//! Finds one sequence of bytes in a stream, by the algorithm of Knuth, Morris and Pratt: each byte of the stream is read
-//! once, however often the sequence almost occurs.
+//! Finds one sequence of bytes in a stream, by the algorithm of Knuth, Morris and Pratt: each byte of the stream is
+//! read once, however often the sequence almost occurs.
 
 use std::{collections::VecDeque, ops::Range};
 
