@@ -223,7 +223,10 @@ fn configure(setting: Setting) -> &'static str {
 fn list(what: Thing) -> &'static str {
     match what {
         Thing::Sandbox => "`warren ps -a` lists all sandboxes.",
-        Thing::Exec => "`warren logs SANDBOX` shows the newest; old execs are dropped when the log is full.",
+        Thing::Exec => {
+            "`warren events --sandbox SANDBOX --kind exec_started` shows their ids; old execs are dropped when the log \
+             is full."
+        }
         Thing::PackageJob => "`warren package status SANDBOX` lists them.",
         Thing::Volume => "`warren volume ls` lists all volumes; `warren volume create` creates one.",
         Thing::Snapshot => "`warren snapshot ls` lists all snapshots.",
