@@ -239,12 +239,9 @@ mod tests {
     #[test]
     fn characters_that_only_some_encoders_escape_are_found() {
         let value = "sk-ab_c.d:e";
-        for written in [
-            r"sk\u002Dab_c.d:e",
-            r"sk\x2dab_c.d\x3ae",
-            "sk-ab&lowbar;c&period;d&colon;e",
-            "sk-ab_c.d%3Ae",
-        ] {
+        for written in
+            [r"sk\u002Dab_c.d:e", r"sk\x2dab_c.d\x3ae", "sk-ab&lowbar;c&period;d&colon;e", "sk-ab_c.d%3Ae"]
+        {
             assert_eq!(scrub(&[value], &[written.as_bytes()]), vec![MASK; written.len()], "{written}");
         }
         assert_eq!(scrub(&["sk-abc"], &[br"sk\u002Dabc"]), vec![MASK; 11]);
