@@ -1,4 +1,5 @@
-//! DNS messages and packets as a sandbox or a server makes them: whatever is made of them can be read, within the limits.
+//! DNS messages and packets as a sandbox or a server makes them: whatever is made of them can be read, within the
+//! limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

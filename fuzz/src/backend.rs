@@ -1,7 +1,8 @@
 //! Sandboxes in which nothing happens: their guest greets, and refuses whatever it is asked.
 //!
-//! The targets are about the front ends and the engine. Behind real sandboxes they would run what the fuzzer makes up, with an
-//! operator's right to mount any path of the host; and an input that fails aborts the process, which would leave them behind.
+//! The targets are about the front ends and the engine. Behind real sandboxes they would run what the fuzzer makes up,
+//! with an operator's right to mount any path of the host; and an input that fails aborts the process, which would
+//! leave them behind.
 
 use std::error::Error;
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs Warren: sh install.sh [--from DIRECTORY|URL] [--prefix DIRECTORY]
 #
-# Takes the archive for this machine from where this script is, or from where --from says, checks it against SHA256SUMS, and
-# installs the program, completions and pages of the manual below /usr/local (root) or ~/.local (everyone else).
+# Takes the archive for this machine from where this script is, or from where --from says, checks it against SHA256SUMS,
+# and installs the program, completions and pages of the manual below /usr/local (root) or ~/.local (everyone else).
 set -eu
 
 fail() {

@@ -38,8 +38,8 @@ export async function openPage(browser, daemon, options = {}) {
 }
 
 /**
- * With WARREN_WEB_DIST, the page's files come from a directory, under the daemon's own headers: a fresh build of the page
- * can be tried without building the daemon.
+ * With WARREN_WEB_DIST, the page's files come from a directory, under the daemon's own headers: a fresh build of the
+ * page can be tried without building the daemon.
  */
 async function servePagesFromDisk(context, daemon) {
   const dist = process.env.WARREN_WEB_DIST;

@@ -291,7 +291,8 @@ test("a port that listens opens in a new tab", async () => {
 });
 
 test("the network policy changes, and what is denied is logged as it happens", async () => {
-  // The owner's sandboxes may have more of a network than those of a key. Nothing here leaves the sandbox: all is denied.
+  // The owner's sandboxes may have more of a network than those of a key. Nothing here leaves the sandbox: all is
+  // denied.
   given.daemon.cli("create", "--name", "netlab", "--network", "none", "--allow", "allowed.example");
   const netlab = (await given.daemon.call(given.key, "GET", "/v1/sandboxes/netlab")).id;
   await goTo(page, given.daemon, `sandboxes/${netlab}/network`);

@@ -28,8 +28,8 @@ export function entries(sandbox: string, exec: string, from: number, signal: Abo
 }
 
 /**
- * Yields an exec's ledger entries from a number on, until it ends. While too many streams are open, those that are there
- * come at once, and the others when a stream ends.
+ * Yields an exec's ledger entries from a number on, until it ends. While too many streams are open, those that are
+ * there come at once, and the others when a stream ends.
  */
 export async function* follow(sandbox: string, exec: string, from: number, signal: AbortSignal) {
   let next = from;

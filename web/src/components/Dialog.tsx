@@ -24,7 +24,8 @@ export function Dialog({ title, onClose, children, foot, onSubmit, wide, sticky 
   const beganBeside = useRef(false);
   const closesBeside = !sticky && !onSubmit;
   const heading = useId();
-  // Undone while the dialog is still in the page: only then does the browser give the focus back, and before the next key.
+  // Undone while the dialog is still in the page: only then does the browser give the focus back, and before the next
+  // key.
   useLayoutEffect(() => {
     const dialog = element.current;
     const opener = document.activeElement;

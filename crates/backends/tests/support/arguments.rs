@@ -1,5 +1,5 @@
-//! The arguments of a test program without the standard harness, as cargo and nextest give them. `--exact` names a group,
-//! or a group and a story: `here::many_at_once`.
+//! The arguments of a test program without the standard harness, as cargo and nextest give them. `--exact` names a
+//! group, or a group and a story: `here::many_at_once`.
 
 /// The arguments of the program.
 pub(crate) struct Arguments {

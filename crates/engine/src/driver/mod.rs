@@ -6,27 +6,22 @@
 
 mod alarm;
 mod capture;
+mod changes;
+mod command;
 mod ending;
 mod exec;
 mod expiry;
 mod init;
+mod lifetime;
 mod limits;
 mod manifest;
 mod requests;
 mod work;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use futures_util::future::BoxFuture;
-use sandbox::{
-    Action, Error, ErrorKind, EventKind, ExecSpec, ExecState, ExposedPort, Instance, Lifetime, Limits,
-    NetworkHeld, NetworkRequest, Next, OnExpiry, Policy, Result, SandboxName, SandboxState, SnapshotId,
-    check_labels,
-};
+use sandbox::{Action, Error, ErrorKind, ExecState, Instance, Next, Result, SandboxState};
 use store::{ExecRecord, SandboxRecord, StoreError};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -35,15 +30,19 @@ use tokio::{
 };
 use tracing::{Instrument as _, Span};
 
-pub(crate) use self::{capture::Captured, requests::RequestStep};
+pub(crate) use self::{
+    capture::Captured,
+    command::{Command, DrainCaller, Reply},
+    requests::RequestStep,
+};
 use self::{
+    command::refuse,
     exec::Asked,
     work::{Files, Then, Work, WorkKind},
 };
 use crate::{
-    FirstExec, Force, NetworkChange, Principal,
+    FirstExec, Force, Principal,
     client::GuestClient,
-    clock,
     core::{Core, until},
     create::{make_directory, unmake_directory},
     disk::may_block,
@@ -58,109 +57,6 @@ use crate::{
 const MAX_QUEUED_COMMANDS: usize = 64;
 /// Requests deferred until the current work is done.
 const MAX_DEFERRED_COMMANDS: usize = 64;
-
-/// Identifies a caller that waits for a drain.
-pub(crate) type DrainCaller = u64;
-pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
-
-#[derive(Debug)]
-pub(crate) enum Command {
-    Start {
-        reply: Reply<()>,
-    },
-    Stop {
-        grace: Option<Duration>,
-        reply: Reply<()>,
-    },
-    Restart {
-        grace: Option<Duration>,
-        reply: Reply<()>,
-    },
-    Pause {
-        reply: Reply<()>,
-    },
-    Resume {
-        reply: Reply<()>,
-    },
-    Remove {
-        force: Force,
-        reply: Reply<()>,
-    },
-    /// Accept no new execs, and stop when the running ones have ended.
-    Drain {
-        caller: DrainCaller,
-        reply: Reply<()>,
-    },
-    /// This caller no longer waits. The drain ends with the last one who does.
-    EndDrain {
-        caller: DrainCaller,
-    },
-    Renew {
-        lifetime: Lifetime,
-        reply: Reply<()>,
-    },
-    /// Set the labels that have a value, and remove the others.
-    Relabel {
-        changes: BTreeMap<String, Option<String>>,
-        reply: Reply<()>,
-    },
-    Exec {
-        spec: Box<ExecSpec>,
-        /// The request's span.
-        span: Span,
-        /// Whoever asks, in words.
-        asked_by: String,
-        request_hash: Option<String>,
-        reply: Reply<ExecRecord>,
-    },
-    /// Copy its files into a new snapshot, while nothing in it moves.
-    Capture {
-        into: SnapshotId,
-        reply: Reply<Captured>,
-    },
-    Rename {
-        name: SandboxName,
-        /// The earlier name is released, not just lent.
-        for_good: bool,
-        reply: Reply<()>,
-    },
-    /// Record that a port is exposed, and listen for it.
-    Expose {
-        exposed: ExposedPort,
-        reply: Reply<()>,
-    },
-    Withdraw {
-        port: u16,
-        reply: Reply<()>,
-    },
-    /// Record other limits, and hold them.
-    ChangeLimits {
-        limits: Limits,
-        /// The principal whose quota the memory counts against.
-        who: Box<Principal>,
-        reply: Reply<()>,
-    },
-    /// Record another network policy, and hold it.
-    ChangeNetwork {
-        change: Box<NetworkChange>,
-        /// The caller's ceilings.
-        ceilings: Vec<Policy>,
-        reply: Reply<()>,
-    },
-    /// Record a request for more network, or its answer, and hold what follows from it.
-    StepRequest {
-        step: Box<RequestStep>,
-        reply: Reply<NetworkRequest>,
-    },
-    /// Its secrets changed.
-    HoldSecrets {
-        reply: Reply<()>,
-    },
-    /// Release the sandbox; it lives on.
-    Close {
-        reply: Reply<()>,
-    },
-}
 
 pub(crate) struct Driver {
     core: Arc<Core>,
@@ -532,181 +428,12 @@ impl Driver {
         }
     }
 
-    /// The record first; the listeners follow it.
-    async fn change_ports(&mut self, change: impl FnOnce(&mut Vec<ExposedPort>) -> Result<()>) -> Result<()> {
-        let before = self.record.ports.clone();
-        let changed = match change(&mut self.record.ports) {
-            Ok(()) => self.save().await,
-            Err(error) => Err(error),
-        };
-        if changed.is_err() {
-            self.record.ports = before;
-        }
-        self.publish();
-        changed
-    }
-
-    /// The record first; then the instance holds it, if there is one.
-    async fn change_network(&mut self, change: &NetworkChange, ceilings: &[Policy]) -> Result<()> {
-        let (spec, plan) = network::decide(&self.core, &self.record, change, ceilings)?;
-        let before = self.record.clone();
-        (self.record.spec.network, self.record.plan.network) = (spec, plan);
-        if let Err(error) = self.save().await {
-            self.record = before;
-            return Err(error);
-        }
-        self.publish();
-        let held = self.hold_network().await;
-        if held.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported) {
-            // The back end never could, and took nothing of it.
-            self.record = before;
-            self.save().await?;
-            self.publish();
-        }
-        held
-    }
-
-    async fn hold_network(&mut self) -> Result<()> {
-        let Some(life) = &self.life else { return Ok(()) };
-        let held = life.instance.hold_network(&self.record.plan.network).await;
-        let held = held.map_err(|error| error::from_backend(error, &self.shared.label()))?;
-        life.network_waits.store(held == NetworkHeld::FromNextStart, Ordering::Relaxed);
-        // It may have got a network that it was started without.
-        let isolation = Some(life.instance.isolation().clone());
-        if self.record.isolation != isolation {
-            self.record.isolation = isolation;
-            self.publish();
-            self.save().await?;
-        }
-        Ok(())
-    }
-
-    /// The requested name stays in the spec until a final rename, so that its own name is known.
-    async fn rename(&mut self, name: SandboxName, for_good: bool) -> Result<()> {
-        let before = self.record.clone();
-        match for_good {
-            true => self.record.spec.name = Some(name.clone()),
-            false => drop(self.record.spec.name.get_or_insert_with(|| before.name.clone())),
-        }
-        self.record.name = name;
-        if let Err(error) = self.save().await {
-            self.record = before;
-            return Err(error);
-        }
-        self.core.renamed(&self.shared, &before.name, &self.record.name);
-        self.publish();
-        if for_good {
-            self.shared.set_name(&self.record.name);
-            self.tell(EventKind::SandboxRenamed, format!("it was called {}", before.name)).await;
-        }
-        Ok(())
-    }
-
     /// The one check before every change.
     fn allow(&self, action: Action) -> Result<()> {
         if self.record.state.allows(action) {
             return Ok(());
         }
         Err(error::wrong_state(&self.shared.label(), self.record.state, action))
-    }
-
-    async fn drain(&mut self, caller: DrainCaller, reply: Reply<()>) {
-        if self.record.state == SandboxState::Stopped {
-            reply.send(Ok(())).unwrap_or(());
-            return;
-        }
-        if let Err(error) = self.allow(Action::Stop) {
-            return refuse(reply, error);
-        }
-        if self.record.state == SandboxState::Paused && self.n_running_execs() > 0 {
-            let message = format!("{} is paused, so its commands cannot end", self.shared.label());
-            let label = self.shared.label();
-            let error = Error::wrong_state(&label, SandboxState::Paused, message);
-            return refuse(reply, error.with_next(Next::Resume(label.name)));
-        }
-        self.draining.get_or_insert_default().push((caller, reply));
-        self.publish();
-        self.stop_if_drained().await;
-    }
-
-    fn end_drain(&mut self, caller: DrainCaller) {
-        let Some(waiting) = &mut self.draining else { return };
-        waiting.retain(|(other, _)| *other != caller);
-        if waiting.is_empty() {
-            self.draining = None;
-            self.publish();
-        }
-    }
-
-    /// Callers waiting for the drain now wait for the current work.
-    fn join_drain(&mut self) {
-        let drained = self.draining.take().into_iter().flatten();
-        self.waiting.extend(drained.map(|(_, reply)| reply));
-    }
-
-    async fn stop_if_drained(&mut self) {
-        if self.work.is_some() || self.n_running_execs() > 0 {
-            return;
-        }
-        if self.draining.is_some() {
-            self.join_drain();
-            self.begin_stopping(None, Then::Rest, None).await;
-        }
-    }
-
-    async fn renew(&mut self, lifetime: Lifetime) -> Result<()> {
-        if self.record.state == SandboxState::Stopping {
-            // Too late: a stop in progress is not taken back.
-            let label = self.shared.label();
-            let why =
-                self.record.reason.as_ref().map(|reason| format!(", since {reason}")).unwrap_or_default();
-            let message = format!("cannot renew {label}: it is being stopped{why}");
-            return Err(Error::wrong_state(&label, SandboxState::Stopping, message)
-                .with_next(Next::Restart(label.name)));
-        }
-        if self.record.state == SandboxState::Stopped && self.record.lifetime.on_expiry == OnExpiry::Stop {
-            // Its time may have just run out. Nothing runs that could live longer.
-            let label = self.shared.label();
-            let message = format!("cannot renew {label}: it is stopped");
-            return Err(
-                Error::wrong_state(&label, SandboxState::Stopped, message).with_next(Next::Start(label.name))
-            );
-        }
-        if self.record.state == SandboxState::Failed {
-            let label = self.shared.label();
-            let message = format!("cannot renew {label}: it has failed");
-            return Err(Error::wrong_state(&label, SandboxState::Failed, message)
-                .with_next(Next::Replace(label.name)));
-        }
-        let now = self.core.clock.now();
-        let mut renewed = self.record.clone();
-        renewed.expires_at = lifetime.ttl.map(|ttl| clock::later(now, ttl));
-        renewed.lifetime = lifetime;
-        renewed.last_active_at = now;
-        self.core.store.update_sandbox(renewed.clone()).await.map_err(error::from_store)?;
-        self.record = renewed;
-        self.manifest = manifest::Manifest::Due;
-        self.shared.activity.touch(now);
-        self.publish();
-        let until = self.record.expires_at.map_or_else(|| "forever".to_owned(), |at| format!("until {at}"));
-        self.tell(EventKind::SandboxRenewed, until).await;
-        Ok(())
-    }
-
-    async fn relabel(&mut self, changes: BTreeMap<String, Option<String>>) -> Result<()> {
-        let mut changed = self.record.clone();
-        for (key, value) in changes {
-            match value {
-                Some(value) => drop(changed.spec.labels.insert(key, value)),
-                None => drop(changed.spec.labels.remove(&key)),
-            }
-        }
-        check_labels(&changed.spec.labels)?;
-        self.core.store.update_sandbox(changed.clone()).await.map_err(error::from_store)?;
-        self.record = changed;
-        self.manifest = manifest::Manifest::Due;
-        self.publish();
-        Ok(())
     }
 
     async fn close(&mut self, reply: Reply<()>) {
@@ -784,38 +511,6 @@ impl Drop for Driver {
             refuse(reply, why());
         }
     }
-}
-
-impl Command {
-    fn refuse(self, error: Error) {
-        match self {
-            Self::Start { reply }
-            | Self::Stop { reply, .. }
-            | Self::Restart { reply, .. }
-            | Self::Pause { reply }
-            | Self::Resume { reply }
-            | Self::Remove { reply, .. }
-            | Self::Drain { reply, .. }
-            | Self::Renew { reply, .. }
-            | Self::Relabel { reply, .. }
-            | Self::Rename { reply, .. }
-            | Self::Expose { reply, .. }
-            | Self::Withdraw { reply, .. }
-            | Self::HoldSecrets { reply }
-            | Self::ChangeNetwork { reply, .. }
-            | Self::ChangeLimits { reply, .. }
-            | Self::Close { reply } => refuse(reply, error),
-            Self::Exec { reply, .. } => refuse(reply, error),
-            Self::StepRequest { reply, .. } => refuse(reply, error),
-            Self::Capture { reply, .. } => refuse(reply, error),
-            Self::EndDrain { .. } => {}
-        }
-    }
-}
-
-fn refuse<T>(reply: Reply<T>, error: Error) {
-    // The caller may be gone; then nobody needs to know.
-    drop(reply.send(Err(error)));
 }
 
 async fn or_pending<F: Future + Unpin>(future: Option<F>) -> F::Output {

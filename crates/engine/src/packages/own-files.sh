@@ -1,6 +1,6 @@
-# Before dpkg unpacks the archives that stdin names: makes the files that they replace the sandbox's own. dpkg first links
-# each of them, and without root a file of the host cannot be linked. What cannot be replaced is said before anything is
-# changed.
+# Before dpkg unpacks the archives that stdin names: makes the files that they replace the sandbox's own. dpkg first
+# links each of them, and without root a file of the host cannot be linked. What cannot be replaced is said before
+# anything is changed.
 status=0
 # With a single id no file can be given to another user, which the index of manual pages insists on: skip it.
 few_ids=$(awk '{ n += $3 } END { print n < 2 }' /proc/self/uid_map 2>/dev/null)

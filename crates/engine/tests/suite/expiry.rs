@@ -105,7 +105,8 @@ async fn an_idle_sandbox_stops_and_a_used_one_does_not() {
     assert!(view.reason.unwrap().contains("idle"));
 }
 
-/// Lets ten minutes pass, and ten more, until the sandbox has stopped: the last sign of work may come in the midst of them.
+/// Lets ten minutes pass, and ten more, until the sandbox has stopped: the last sign of work may come in the midst of
+/// them.
 async fn stopped_when_idle(world: &World, which: &SandboxRef) -> SandboxView {
     in_time(async {
         loop {

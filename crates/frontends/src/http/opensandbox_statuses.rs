@@ -81,7 +81,8 @@ pub(super) fn nearest(status: StatusCode, error: &Error, listed: Option<&'static
     let Some(listed) = listed.filter(|listed| !listed.contains(&status.as_u16())) else { return status };
     let about = |what| error.is_about(what);
     let is_same_everywhere = match error.kind() {
-        ErrorKind::Unauthenticated | ErrorKind::LimitReached => true,
+        // A denial is final: another status would have clients try again, or mend what is not wrong.
+        ErrorKind::Unauthenticated | ErrorKind::Denied | ErrorKind::LimitReached => true,
         // No client of theirs sends such a request, so none has to read the answer.
         ErrorKind::InvalidRequest => !about(Thing::File),
         ErrorKind::NotFound => about(Thing::Sandbox),
@@ -92,11 +93,7 @@ pub(super) fn nearest(status: StatusCode, error: &Error, listed: Option<&'static
     }
     let is_request_wrong = matches!(
         error.kind(),
-        ErrorKind::InvalidRequest
-            | ErrorKind::NotFound
-            | ErrorKind::AlreadyExists
-            | ErrorKind::Denied
-            | ErrorKind::Unsupported
+        ErrorKind::InvalidRequest | ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::Unsupported
     );
     match is_request_wrong && listed.contains(&400) {
         true => StatusCode::BAD_REQUEST,
@@ -130,6 +127,8 @@ mod tests {
         assert_eq!(told(Method::POST, "/sandboxes", &later), 500);
         let nobody = Error::new(ErrorKind::Unauthenticated, "no key");
         assert_eq!(told(Method::GET, &at("/files/info"), &nobody), 401);
+        let denied = Error::new(ErrorKind::Denied, "this key is read-only");
+        assert_eq!(told(Method::DELETE, &at("/files"), &denied), 403);
         let gone = Error::no_such(Thing::Sandbox, "sbx-1");
         assert_eq!(told(Method::POST, &at("/command"), &gone), 404);
     }

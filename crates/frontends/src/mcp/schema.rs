@@ -13,8 +13,8 @@ pub(crate) type JsonObject = Map<String, Value>;
 
 /// A nested schema longer than this is left out of the short form.
 const MAX_NESTED_BYTES: usize = 180;
-/// Marks parameters that only the long form shows: `#[schemars(extend("x-full-only" = true))]`. With the name of a toolset
-/// instead of `true`, the short form has them too while that toolset is shown.
+/// Marks parameters that only the long form shows: `#[schemars(extend("x-full-only" = true))]`. With the name of a
+/// toolset instead of `true`, the short form has them too while that toolset is shown.
 const FULL_ONLY: &str = "x-full-only";
 /// Marks parameters that are taken and never listed, because another says the same:
 /// `#[schemars(extend("x-unlisted" = true))]`.

@@ -19,8 +19,8 @@ const MAX_NAME_BYTES: usize = 64;
 /// The kernel's number for a socket that listens.
 const LISTEN: &str = "0A";
 
-/// Where connections out of a sandbox arrive at the daemon's side (`PROXY_V4`, `PROXY_V6` of `jail`). Nothing inside can
-/// listen there or connect to it.
+/// Where connections out of a sandbox arrive at the daemon's side (`PROXY_V4`, `PROXY_V6` of `jail`). Nothing inside
+/// can listen there or connect to it.
 const OUR_PROXIES: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 61_443),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1)), 61_443),

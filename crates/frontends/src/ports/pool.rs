@@ -1,7 +1,7 @@
 //! Connections to servers inside that wait for the next request of the same caller.
 //!
-//! A connection is never shared between callers: it ends with the key or the link that opened it. It is kept for a moment only,
-//! because as long as it is open its sandbox does not count as idle.
+//! A connection is never shared between callers: it ends with the key or the link that opened it. It is kept for a
+//! moment only, because as long as it is open its sandbox does not count as idle.
 
 use std::{
     collections::HashMap,

@@ -367,10 +367,9 @@ async fn a_read_only_key_looks_and_changes_nothing() {
     reader.refused(&format!("DELETE /v1/sandboxes/{id}"), None, 403, "SANDBOX::FORBIDDEN").await;
     let (path, execd) = inside(&reader, &id, 44772).await;
     execd.send(&format!("GET {path}/files/info?path=/etc/passwd"), None).await.expect(200);
-    execd
-        .refused(&format!("POST {path}/command"), Some(&json!({ "command": "true" })), 400, "RUNTIME_ERROR")
-        .await;
-    execd.refused(&format!("DELETE {path}/files?path=/etc/passwd"), None, 500, "RUNTIME_ERROR").await;
+    let command = Some(&json!({ "command": "true" }));
+    execd.refused(&format!("POST {path}/command"), command, 403, "RUNTIME_ERROR").await;
+    execd.refused(&format!("DELETE {path}/files?path=/etc/passwd"), None, 403, "RUNTIME_ERROR").await;
     server.end().await;
 }
 

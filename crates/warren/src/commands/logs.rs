@@ -32,6 +32,9 @@ pub(crate) struct Args {
     sandbox: String,
     /// Id of the exec
     exec: Option<ExecId>,
+    /// Show the newest command, whatever the sandbox was made to run
+    #[arg(long, conflicts_with = "exec")]
+    latest: bool,
     /// Keep printing until the command ends
     #[arg(long, short)]
     follow: bool,
@@ -94,7 +97,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let found = client.inspect(&args.sandbox).await?;
     let exec = match &args.exec {
         Some(exec) => client.exec_view(found.id.as_str(), exec.as_str()).await?.id,
-        None => chosen(&client, &found).await?,
+        None => chosen(&client, &found, args.latest).await?,
     };
     let sandbox = found.id;
     let mut from = args.from;
@@ -129,10 +132,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What it was made to run, or else the newest.
-async fn chosen(client: &Client, sandbox: &v1::Sandbox) -> CommandResult<ExecId> {
+/// What it was made to run, or else the newest; `latest`: always that.
+async fn chosen(client: &Client, sandbox: &v1::Sandbox, latest: bool) -> CommandResult<ExecId> {
     let execs = client.execs(sandbox.id.as_str()).await?;
-    let chosen = main_exec::of(sandbox, &execs).or(execs.last()).map(|exec| exec.id.clone());
+    let main = main_exec::of(sandbox, &execs).filter(|_| !latest);
+    let chosen = main.or(execs.last()).map(|exec| exec.id.clone());
     let name = &sandbox.name;
     chosen.ok_or_else(|| {
         Error::not_found(format!("no command has run in {name} yet"))

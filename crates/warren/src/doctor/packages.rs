@@ -28,6 +28,7 @@ fn found(named: Option<&Path>, directories: &Directories) -> Result<String> {
         return Ok(format!("disabled{whose}"));
     }
     let indexes = Indexes::find(&config, &directories.home)?;
-    let notes: String = indexes.notes.iter().map(|note| format!(" {note}")).collect();
-    Ok(format!("{}{whose}.{notes}", indexes.describe()))
+    let summary = format!("{}{whose}", indexes.describe());
+    // Notes are sentences.
+    Ok(if indexes.notes.is_empty() { summary } else { format!("{summary}. {}", indexes.notes.join(" ")) })
 }

@@ -225,7 +225,8 @@ fn up(file: &FileFlags, name: &str) -> Line {
 }
 
 fn log(sandbox: &str, follow: bool, tail: Option<usize>) -> Line {
-    let mut made = line(&["logs"]);
+    // What ran last, as there: a command of `msb run` takes the place of the start script.
+    let mut made = line(&["logs", "--latest"]);
     if follow {
         made.push("--follow".to_owned());
     }

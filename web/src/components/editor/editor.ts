@@ -69,8 +69,8 @@ function difference(before: string, after: string): { from: number; to: number; 
 }
 
 /**
- * Puts an editor into an element. It lives in a shadow root, where CodeMirror uses constructed style sheets: a `<style>`
- * element would be forbidden by the content policy.
+ * Puts an editor into an element. It lives in a shadow root, where CodeMirror uses constructed style sheets: a
+ * `<style>` element would be forbidden by the content policy.
  */
 export function makeEditor(host: HTMLElement, options: Options): EditorHandle {
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });

@@ -1,4 +1,5 @@
-# Passed to the interpreter in its environment: reads the driver's parts from descriptor 3 and runs them. Leaves no name behind.
+# Passed to the interpreter in its environment: reads the driver's parts from descriptor 3 and runs them. Leaves no name
+# behind.
 def boot():
     from os import environ
     from posix import read

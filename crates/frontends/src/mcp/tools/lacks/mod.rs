@@ -1,6 +1,6 @@
-//! Finds what a failed command lacked: a network, a package, a program, memory, space. It is recognised by the last words of
-//! the command and by its exit code, so that the answer can name the call that leads on. Nothing is decided by it: a
-//! command that fails for another reason only gets a warning too many.
+//! Finds what a failed command lacked: a network, a package, a program, memory, space. It is recognised by the last
+//! words of the command and by its exit code, so that the answer can name the call that leads on. Nothing is decided by
+//! it: a command that fails for another reason only gets a warning too many.
 
 mod known;
 mod own;

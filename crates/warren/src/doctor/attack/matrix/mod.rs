@@ -542,6 +542,8 @@ fn tool_fields(path: &str, tool: &str, of: &Belongings) -> Vec<(&'static str, Va
         ("ttlSecs", json!(60)),
         ("edits", json!([{ "oldText": FILE_SECRET, "newText": "attack" }])),
         ("confirm", json!(true)),
+        ("memoryMib", json!(256)),
+        ("contextPath", json!("/etc")),
     ]
 }
 
