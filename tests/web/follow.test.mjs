@@ -105,6 +105,11 @@ test("the list comes back as it was left", async () => {
   await row("lab").waitFor();
   await page.getByLabel("Search name, image or label").fill("");
   await page.getByRole("group", { name: "State" }).getByRole("button", { name: "All" }).click();
+  // An address may say anything: an order that there is not is the usual one.
+  for (const sort of ["__proto__", "constructor", "nonesuch"]) {
+    await goTo(page, daemon, `sandboxes?sort=${sort}`);
+    await row("lab").waitFor();
+  }
   noFaults(page);
 });
 

@@ -24,7 +24,7 @@ pub struct SandboxIdentity {
     pub which: Option<SandboxRef>,
     /// The sandbox that this request made.
     pub request_id: Option<RequestId>,
-    /// What that request asked for; none matches whatever it made.
+    /// The hash of that request. Without one, any request with the id matches.
     pub request_hash: Option<String>,
 }
 

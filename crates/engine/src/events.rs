@@ -29,7 +29,7 @@ enum Message {
     Flush(oneshot::Sender<()>),
 }
 
-/// The sandbox that an event is about. Its name may change, and is told beside.
+/// The sandbox that an event is about, without its name, which may change.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) id: SandboxId,

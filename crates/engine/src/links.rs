@@ -99,7 +99,7 @@ pub enum LinkLasts {
     Until(Timestamp),
     /// As long as its port is public.
     WhilePublic,
-    /// The asker showed a key of its own.
+    /// As long as the key that the asker itself showed.
     WithItsKey,
 }
 
@@ -137,17 +137,17 @@ impl LinkSecret {
                 path.display()
             );
             random().unwrap_or_else(|error| {
-                // Then nothing that it signed is ever opened.
+                // This value signs and opens nothing.
                 tracing::error!("{error}: there are no links");
                 [0; SECRET_BYTES]
             })
         }))
     }
 
-    /// One that nobody stores: what it signed ends with the daemon.
+    /// A secret that is not stored: what it signs is valid until this daemon ends.
     pub(crate) fn of_this_run() -> Self {
         Self(random().unwrap_or_else(|error| {
-            // Then nothing that it signed is ever opened.
+            // This value signs and opens nothing.
             tracing::error!("{error}: there are no links for those without a key");
             [0; SECRET_BYTES]
         }))
@@ -212,7 +212,7 @@ fn make(path: &Path) -> io::Result<[u8; SECRET_BYTES]> {
 }
 
 impl Core {
-    /// What a caller was given because the operator tried things out (`--dev`) must not outlast that.
+    /// The secret that signs this caller's links. Those of callers without a key (`--dev`) must not outlast the daemon.
     fn link_signer(&self, who: &Principal) -> &LinkSecret {
         if who.key.is_none() && !who.is_owner { &self.passing_link_secret } else { &self.link_secret }
     }

@@ -24,8 +24,8 @@ pub struct CreateRequest {
     /// checked that the caller may read it: the engine opens no host path.
     pub sources: BTreeMap<usize, PatchSource>,
     pub secrets: GivenSecrets,
-    /// What the caller asked for, where the front end has settled parts of the spec since; otherwise that of the spec.
-    /// See [`request_hash`](crate::request_hash()).
+    /// The [hash](crate::request_hash()) of what the caller asked for, if the front end has changed the spec since.
+    /// Without it, the spec is hashed.
     pub request_hash: Option<String>,
     /// An agent asks: a sandbox without a limit of time gets [`EngineConfig::agent_idle`](crate::EngineConfig).
     pub by_agent: bool,

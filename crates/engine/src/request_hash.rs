@@ -24,7 +24,7 @@ pub(crate) fn of_exec(spec: &ExecSpec) -> Option<String> {
     {
         program.clear();
     }
-    // What the answer tells beside the output is no other request either.
+    // Whether the answer lists changed files does not make it another request.
     asked.track_files = false;
     request_hash(&asked)
 }

@@ -140,8 +140,8 @@ impl Engine {
         })
     }
 
-    /// Whether the exec has got its input from an earlier call of the same request, which must not write it again.
-    /// Other input makes this another request, which is refused.
+    /// Whether the exec has got its input from an earlier call of the same request, so that it must not be written
+    /// again. Other input makes this another request, which is refused.
     #[crate::boxed]
     pub async fn is_fed(&self, who: &Principal, exec: &ExecView, input: &[u8]) -> Result<bool> {
         let Some(request) = &exec.request_id else { return Ok(false) };
@@ -157,6 +157,9 @@ impl Engine {
                     }
                     (rest, is_fed) = (&rest[n_same..], true);
                 }
+                // A trimmed log is one of much output, so an earlier call has fed the exec. What that call wrote may be
+                // gone from the log, and later input must not be compared in its place.
+                Ok(Entry { body: EntryBody::Trimmed { .. }, .. }) => return Ok(true),
                 Ok(_) => {}
                 // Part of the log is gone, so there is nothing to compare with.
                 Err(_) => rest = &[],

@@ -33,7 +33,7 @@ const ADOPTED_WITHIN: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) subject: Subject,
-    /// The name that it was given: also while a replacement has it under another.
+    /// Its name in messages and events. While it is being replaced its record has a temporary one, and this stays.
     name: Mutex<SandboxName>,
     pub(crate) request_id: Option<RequestId>,
     /// The key that made it.
@@ -178,7 +178,7 @@ impl Shared {
         ByteSize(self.claimed_memory.load(Ordering::Relaxed))
     }
 
-    /// Sets the claim unasked: [`crate::core::Core::claim_memory`] asks whether there is room.
+    /// Sets the claim without a check; [`crate::core::Core::claim_memory`] checks the quota.
     pub(crate) fn claim_memory(&self, memory: ByteSize) {
         self.claimed_memory.store(memory.bytes(), Ordering::Relaxed);
     }
@@ -188,8 +188,7 @@ impl Shared {
         self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// It has another name from now on.
-    pub(crate) fn called(&self, name: &SandboxName) {
+    pub(crate) fn set_name(&self, name: &SandboxName) {
         *self.name.lock().unwrap_or_else(PoisonError::into_inner) = name.clone();
     }
 

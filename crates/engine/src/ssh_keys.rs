@@ -201,7 +201,7 @@ impl Engine {
 }
 
 impl Principal {
-    /// A watcher or the holder of a link carries the key of whoever gave it, and sees nothing of it.
+    /// A watcher and the holder of a link have the id of the key that gave them access, but manage nothing of it.
     fn manages_ssh_keys_of(&self, key: &KeyId) -> bool {
         self.is_owner || self.has_namespace() && self.key.as_ref() == Some(key)
     }

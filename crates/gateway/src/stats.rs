@@ -1,11 +1,16 @@
 //! Counts of what a gateway did so far.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use crate::error::{Failure, FailureKind};
 
 /// Longest text of a failure that is remembered, in characters.
 const MAX_ERROR_CHARS: usize = 400;
+/// Most warnings about addresses that are not reached. Sandboxes choose what is asked for, and must not fill the log.
+const MAX_WARNINGS: usize = 64;
 
 /// Since the gateway was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub struct Stats {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     stats: Mutex<Stats>,
+    /// The failures of which the operator was warned.
+    warned: Mutex<BTreeSet<String>>,
 }
 
 impl Counters {
@@ -40,11 +47,10 @@ impl Counters {
         change(&mut self.lock());
     }
 
-    /// Counts a failure. The operator is warned of an address that is not reached, since only the configuration can
-    /// change that; the same again is not worth another line.
+    /// Counts a failure. Warns the operator of an address that is not reached, since only the configuration can change
+    /// that.
     pub(crate) fn note(&self, failure: &Failure) {
-        let is_known = self.lock().last_error.as_ref().is_some_and(|last| failure.detail.starts_with(last));
-        if matches!(failure.kind, FailureKind::Forbidden) && !is_known {
+        if failure.kind == FailureKind::Forbidden && self.is_worth_a_warning(&failure.detail) {
             tracing::warn!(
                 error = %failure.detail,
                 "a package index names an address that this host does not reach; packages.also_reach allows hosts"
@@ -53,8 +59,14 @@ impl Counters {
         self.failed(&failure.detail);
     }
 
+    /// Whether a failure is a new one, and there is room for another warning.
+    fn is_worth_a_warning(&self, detail: &str) -> bool {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.len() < MAX_WARNINGS && warned.insert(shortened(detail))
+    }
+
     pub(crate) fn failed(&self, text: impl AsRef<str>) {
-        let text: String = text.as_ref().chars().take(MAX_ERROR_CHARS).collect();
+        let text = shortened(text.as_ref());
         tracing::debug!(error = %text, "package gateway");
         let mut stats = self.lock();
         stats.errors += 1;
@@ -67,5 +79,23 @@ impl Counters {
 
     fn lock(&self) -> MutexGuard<'_, Stats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(MAX_ERROR_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_is_warned_of_once_and_there_is_an_end_of_warnings() {
+        let counters = Counters::default();
+        assert!(counters.is_worth_a_warning("a") && counters.is_worth_a_warning("b"));
+        assert!(!counters.is_worth_a_warning("a"), "two that take turns are no news either");
+        let n_more = (0..1000).filter(|n| counters.is_worth_a_warning(&n.to_string())).count();
+        assert_eq!(n_more + 2, MAX_WARNINGS);
     }
 }

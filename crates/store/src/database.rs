@@ -74,12 +74,17 @@ impl Database {
         make_directory(home)?;
         let path = home.join(FILE_NAME);
         make_private_file(&path)?;
+        let has_log = fs::metadata(home.join(format!("{FILE_NAME}-wal"))).is_ok_and(|log| log.len() > 0);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags)
             .map_err(|source| from_sql(path.clone(), "opening it", source))?;
         let mut database = Self::new(connection, home, path);
         let version = database.check()?;
         database.configure()?;
+        if has_log {
+            // Of a daemon that died, perhaps right after it removed a secret.
+            database.forget();
+        }
         database.migrate(version)?;
         database.is_of_home = database.belongs_to_home(version)?;
         if database.is_of_home
@@ -182,8 +187,7 @@ impl Database {
     }
 
     /// `secure_delete`: no value of a removed secret stays in the file's free space; [`Database::forget`] does the same
-    /// for the log. Checkpoints wait for the disk, so
-    /// no write makes one by itself: [`Database::checkpoint`].
+    /// for the log. Checkpoints wait for the disk, so no write makes one by itself: [`Database::checkpoint`].
     fn configure(&self) -> Result<(), StoreError> {
         self.connection
             .execute_batch(&format!(

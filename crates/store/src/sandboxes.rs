@@ -117,15 +117,6 @@ pub(crate) fn by_name(
     one(database, sql, [namespace.as_str(), name.as_str()])
 }
 
-pub(crate) fn by_request(
-    database: &Database,
-    namespace: &Namespace,
-    request: &RequestId,
-) -> Result<Option<SandboxRecord>, StoreError> {
-    let sql = "SELECT * FROM sandboxes WHERE namespace = ?1 AND request_id = ?2";
-    one(database, sql, [namespace.as_str(), request.as_str()])
-}
-
 fn one(database: &Database, sql: &str, keys: impl Params) -> Result<Option<SandboxRecord>, StoreError> {
     let found = database
         .connection

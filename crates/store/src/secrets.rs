@@ -107,7 +107,7 @@ pub(crate) fn set_of_sandbox(
     write().map(drop).map_err(|source| database.error("writing the secrets of a sandbox", source))
 }
 
-/// Whether a sandbox has something of its own here.
+/// Whether a sandbox has an authority, and perhaps secrets of its own.
 pub(crate) fn has_of_sandbox(database: &Database, sandbox: &SandboxId) -> Result<bool, StoreError> {
     database
         .connection

@@ -120,14 +120,6 @@ impl Store {
         self.run(move |database| sandboxes::by_name(database, &namespace, &name)).await
     }
 
-    pub async fn sandbox_requested(
-        &self,
-        namespace: Namespace,
-        request: RequestId,
-    ) -> Result<Option<SandboxRecord>, StoreError> {
-        self.run(move |database| sandboxes::by_request(database, &namespace, &request)).await
-    }
-
     /// All of them, or those of one namespace, oldest first.
     pub async fn sandboxes(&self, namespace: Option<Namespace>) -> Result<SandboxRows, StoreError> {
         self.run(move |database| sandboxes::all(database, namespace.as_ref())).await

@@ -168,6 +168,26 @@ async fn a_reader_delays_only_the_emptying_of_the_log() {
 }
 
 #[tokio::test]
+async fn a_removed_value_in_the_log_of_a_dead_daemon_goes_when_the_next_one_opens_it() {
+    let (home, next) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(home.path()).unwrap();
+    let secret = secret("red", "TOKEN");
+    store.set_secret(secret.clone()).await.unwrap();
+    store.touch_secrets(secret.namespace.clone(), vec![secret.name.clone()], at(5)).await.unwrap();
+    let reader = rusqlite::Connection::open(home.path().join("warren.db")).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM secrets;").unwrap();
+    store.remove_secret(secret.namespace, secret.name).await.unwrap();
+    // As the files are if the daemon dies now.
+    for name in ["warren.db", "warren.db-wal"] {
+        fs::copy(home.path().join(name), next.path().join(name)).unwrap();
+    }
+    assert!(holds_value(next.path()), "or this shows nothing");
+    let store = Store::open(next.path()).unwrap();
+    assert_eq!(store.secrets().await.unwrap(), []);
+    assert!(!holds_value(next.path()));
+}
+
+#[tokio::test]
 async fn what_a_sandbox_has_of_its_own_is_read_back_and_never_printed() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path()).unwrap();

@@ -43,7 +43,7 @@ impl DockerConfig {
         Self::read(directory.join("config.json"))
     }
 
-    /// The file that this process of ours reads, by the environment that it was started with.
+    /// The file that another process of this user reads, according to the environment that it was started with.
     pub(crate) fn path_of_process(pid: i32) -> Option<PathBuf> {
         let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
         path_in(&environment)

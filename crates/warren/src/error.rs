@@ -200,8 +200,8 @@ pub(crate) fn in_words(next: &Next) -> String {
         Next::UseBackend(backend) => format!("Use --backend {backend}, or omit --backend."),
         Next::Configure(setting) => configure(*setting).to_owned(),
         Next::LogIn => {
-            "Check the name: registries answer the same for images that do not exist. Or run `warren login REGISTRY`; if \
-             you have, the daemon was started with another HOME or DOCKER_CONFIG, and reads another file."
+            "Check the name: registries answer the same for images that do not exist. Or run `warren login REGISTRY`. \
+             If you have done so, the daemon may read another file: it looks in its own HOME or DOCKER_CONFIG."
                 .to_owned()
         }
         Next::Listen => "Start one that does with `warren serve --take-over`; sandboxes keep running.".to_owned(),
@@ -223,7 +223,10 @@ fn configure(setting: Setting) -> &'static str {
 fn list(what: Thing) -> &'static str {
     match what {
         Thing::Sandbox => "`warren ps -a` lists all sandboxes.",
-        Thing::Exec => "`warren logs SANDBOX` shows the newest; old execs are dropped when the log is full.",
+        Thing::Exec => {
+            "`warren events --sandbox SANDBOX --kind exec_started` shows their ids; old execs are dropped when the log \
+             is full."
+        }
         Thing::PackageJob => "`warren package status SANDBOX` lists them.",
         Thing::Volume => "`warren volume ls` lists all volumes; `warren volume create` creates one.",
         Thing::Snapshot => "`warren snapshot ls` lists all snapshots.",

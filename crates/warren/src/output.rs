@@ -119,7 +119,7 @@ pub(crate) fn table<const N: usize>(
     line(&render_table(heading, rows))
 }
 
-/// The same, but on a terminal that is too narrow without these columns: the first of them goes first.
+/// Like [`table`], but as long as the terminal is too narrow, leaves out the columns of `may_go`, one after the other.
 pub(crate) fn table_that_fits<const N: usize>(
     heading: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,

@@ -73,7 +73,7 @@ fn read(line: &str) -> CommandResult<PullEvent> {
     })
 }
 
-/// What is missing in a registry is not found by a pull either.
+/// For an image that its registry lacks, the usual hint, to pull it, would not help.
 fn not_in_registry(error: Error) -> Error {
     match error.next() {
         Some(Next::List(Thing::Image)) => {

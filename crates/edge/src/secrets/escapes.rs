@@ -1,20 +1,48 @@
-//! Ways in which text writes one character as several: in addresses, in strings of programs, in pages.
+//! Escapes: how addresses, strings of programs and pages write one character as several.
 
-/// Names that pages have for characters which encoders escape.
-const ENTITIES: [(&[u8], u8); 8] = [
+/// The names that HTML has for characters of ASCII. Some encoders use all of them (PHP's `htmlentities` with
+/// `ENT_HTML5`); where a character has several names, this has the ones that encoders write.
+const ENTITIES: [(&[u8], u8); 35] = [
     (b"amp;", b'&'),
     (b"lt;", b'<'),
     (b"gt;", b'>'),
     (b"quot;", b'"'),
     (b"apos;", b'\''),
-    (b"sol;", b'/'),
+    (b"excl;", b'!'),
+    (b"num;", b'#'),
+    (b"dollar;", b'$'),
+    (b"percnt;", b'%'),
+    (b"lpar;", b'('),
+    (b"rpar;", b')'),
+    (b"ast;", b'*'),
     (b"plus;", b'+'),
+    (b"comma;", b','),
+    (b"period;", b'.'),
+    (b"sol;", b'/'),
+    (b"colon;", b':'),
+    (b"semi;", b';'),
     (b"equals;", b'='),
+    (b"quest;", b'?'),
+    (b"commat;", b'@'),
+    (b"lsqb;", b'['),
+    (b"lbrack;", b'['),
+    (b"bsol;", b'\\'),
+    (b"rsqb;", b']'),
+    (b"rbrack;", b']'),
+    (b"Hat;", b'^'),
+    (b"lowbar;", b'_'),
+    (b"grave;", b'`'),
+    (b"lcub;", b'{'),
+    (b"lbrace;", b'{'),
+    (b"rcub;", b'}'),
+    (b"rbrace;", b'}'),
+    (b"vert;", b'|'),
+    (b"verbar;", b'|'),
 ];
 /// Most digits of a character's number in a page: some write zeros first.
 const MAX_ENTITY_DIGITS: usize = 6;
 
-/// One way of writing.
+/// A sort of escapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Escapes {
     /// `%2F`, as in addresses.
@@ -27,11 +55,11 @@ pub(super) enum Escapes {
     Entity,
 }
 
-/// What stands behind the sign that begins an escape.
+/// What follows the sign that begins an escape.
 enum Read {
-    /// This byte, written with so many after the sign.
+    /// An escape for this byte, and the number of bytes after the sign.
     Byte(u8, usize),
-    /// Too few bytes to tell.
+    /// It depends on the bytes that come next.
     Open,
     /// The sign stands for itself.
     Nothing,
@@ -40,13 +68,16 @@ enum Read {
 impl Escapes {
     pub(super) const ALL: [Self; 4] = [Self::Percent, Self::Form, Self::Backslash, Self::Entity];
 
-    /// Whether encoders would write any of these bytes in this way.
+    /// Whether some encoder escapes any of these bytes in this way.
     pub(super) fn concern(self, bytes: &[u8]) -> bool {
-        let is_always_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-        match self {
-            Self::Form => bytes.contains(&b' '),
-            Self::Percent | Self::Backslash | Self::Entity => !bytes.iter().all(is_always_plain),
-        }
+        let always_plain: &[u8] = match self {
+            Self::Form => return bytes.contains(&b' '),
+            Self::Percent => b"-_.",
+            // Django, Twig and OWASP's encoder write `-` as `\u002D`, `\x2D`.
+            Self::Backslash => b"_.",
+            Self::Entity => b"-",
+        };
+        !bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || always_plain.contains(byte))
     }
 
     /// The byte with which an escape begins.
@@ -58,7 +89,8 @@ impl Escapes {
         }
     }
 
-    /// Reads the first byte that is meant, and how many it is written with. None if these are too few to tell.
+    /// Decodes the first byte. Returns it with the number of bytes that it is written with, or none if that depends on
+    /// the bytes that come next.
     pub(super) fn read(self, bytes: &[u8]) -> Option<(u8, usize)> {
         let (first, rest) = bytes.split_first()?;
         if self == Self::Form && *first == b'+' {
@@ -80,7 +112,7 @@ impl Escapes {
     }
 }
 
-/// A number of exactly so many hexadecimal digits.
+/// The byte of a number of exactly `n_digits` hexadecimal digits.
 fn number(bytes: &[u8], n_digits: usize) -> Read {
     let digits = &bytes[..bytes.len().min(n_digits)];
     if !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -89,7 +121,7 @@ fn number(bytes: &[u8], n_digits: usize) -> Read {
     if digits.len() < n_digits { Read::Open } else { value(digits, 16, n_digits) }
 }
 
-/// The character of a number that is written with `width` bytes, if it is one byte.
+/// The byte of a number that is written with `width` bytes; nothing if the number is larger than a byte.
 fn value(digits: &[u8], radix: u32, width: usize) -> Read {
     let number = std::str::from_utf8(digits).ok().and_then(|digits| u32::from_str_radix(digits, radix).ok());
     let byte = number.and_then(|number| u8::try_from(number).ok());
@@ -119,7 +151,7 @@ fn entity(bytes: &[u8]) -> Read {
     }
 }
 
-/// Digits up to a semicolon, after `before` other bytes.
+/// The byte of digits that end with a semicolon and come after `before` other bytes.
 fn numbered(bytes: &[u8], radix: u32, before: usize) -> Read {
     let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
     let n_digits = bytes.iter().take(MAX_ENTITY_DIGITS).take_while(is_digit).count();
@@ -167,6 +199,8 @@ mod tests {
             (Escapes::Entity, "&quo", None),
             (Escapes::Entity, "&quot;", Some((b'"', 6))),
             (Escapes::Entity, "&nbsp;", Some((b'&', 1))),
+            (Escapes::Entity, "&lowbar;", Some((b'_', 8))),
+            (Escapes::Entity, "&lbrac", None),
         ] {
             assert_eq!(escapes.read(text.as_bytes()), meant, "{escapes:?} {text}");
         }

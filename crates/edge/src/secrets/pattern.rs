@@ -1,9 +1,9 @@
-//! One sequence of bytes that is looked for in a stream, by the algorithm of Knuth, Morris and Pratt: one pass,
-//! whatever comes.
+//! Finds one sequence of bytes in a stream, by the algorithm of Knuth, Morris and Pratt: each byte of the stream is
+//! read once, however often the sequence almost occurs.
 
 use std::{collections::VecDeque, ops::Range};
 
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr3};
 use zeroize::Zeroizing;
 
 use super::escapes::Escapes;
@@ -11,25 +11,26 @@ use super::escapes::Escapes;
 #[derive(Debug)]
 pub(super) struct Pattern {
     bytes: Zeroizing<Vec<u8>>,
-    /// At each length, how long the longest beginning is that also ends there.
+    /// For each length n, the length of the longest proper prefix of the first n bytes that is also their suffix.
     borders: Vec<usize>,
-    /// How its bytes may be written, beside as they are.
+    /// The escapes in which its bytes may be written, besides plainly.
     escapes: Option<Escapes>,
 }
 
-/// How far a pattern is in a stream.
+/// How much of a pattern the end of a stream matches.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// How many bytes of the pattern the end of the stream is…
+    /// The number of bytes of the pattern that the end of the stream matches.
     matched: usize,
-    /// …and how many bytes of the stream each of them took. Without escapes that is one, and not kept.
+    /// For each of them, the number of bytes that it has in the stream. Empty for a pattern without escapes, where each
+    /// has one.
     widths: VecDeque<usize>,
-    /// The beginning of what may be an escape.
+    /// The end of the stream, if it may be the beginning of an escape.
     partial: Vec<u8>,
 }
 
 impl Progress {
-    /// How many bytes at the end of the stream could be the beginning of an occurrence.
+    /// The number of bytes at the end of the stream that may be the beginning of an occurrence.
     pub(super) fn held(&self) -> usize {
         let matched = if self.widths.is_empty() { self.matched } else { self.widths.iter().sum() };
         matched + self.partial.len()
@@ -63,8 +64,8 @@ impl Pattern {
         Self { bytes: Zeroizing::new(bytes), borders, escapes }
     }
 
-    /// Goes on over a piece that begins `before` bytes after some earlier place in the stream, from where positions
-    /// count. Calls `found` with each occurrence.
+    /// Continues with the next piece of the stream. Calls `found` with the range of each occurrence, counted from
+    /// `before` bytes ahead of the piece.
     pub(super) fn search(
         &self,
         progress: &mut Progress,
@@ -127,7 +128,8 @@ impl Pattern {
                 continue;
             }
             if progress.matched == 0 {
-                match memchr2(self.first(escapes), escapes.sign(), &piece[at..]) {
+                let (first, otherwise) = self.first(escapes);
+                match memchr3(first, otherwise, escapes.sign(), &piece[at..]) {
                     Some(skipped) => at += skipped,
                     None => return,
                 }
@@ -141,9 +143,10 @@ impl Pattern {
         }
     }
 
-    /// The first byte as it is written without an escape.
-    fn first(&self, escapes: Escapes) -> u8 {
-        if escapes == Escapes::Form && self.bytes[0] == b' ' { b'+' } else { self.bytes[0] }
+    /// The two bytes that stand for the first one without an escape; the same twice if there is only one.
+    fn first(&self, escapes: Escapes) -> (u8, u8) {
+        let first = self.bytes[0];
+        (first, if escapes == Escapes::Form && first == b' ' { b'+' } else { first })
     }
 
     /// Takes one more byte, written with `width` bytes that end at `end`.

@@ -226,6 +226,7 @@ mod tests {
             "ab/c+d=='&quot;&lt;&amp;&gt;~ z",
             "ab&#x2F;c+d&#61;&#x3d;&#39;&#34;&lt;&amp;&gt;~ z",
             "ab&#47;c&#43;d==&#x27;&quot;&lt;&amp;&gt;~ z",
+            "ab&sol;c&plus;d&equals;&equals;&apos;&quot;&lt;&amp;&gt;~ z",
         ] {
             let clean = [b"<", &vec![MASK; written.len()][..], b">"].concat();
             let text = format!("<{written}>");
@@ -233,6 +234,26 @@ mod tests {
             let pieces: Vec<_> = text.as_bytes().chunks(1).collect();
             assert_eq!(scrub(&[value], &pieces), clean, "{written}, byte by byte");
         }
+    }
+
+    #[test]
+    fn characters_that_only_some_encoders_escape_are_found() {
+        let value = "sk-ab_c.d:e";
+        for written in
+            [r"sk\u002Dab_c.d:e", r"sk\x2dab_c.d\x3ae", "sk-ab&lowbar;c&period;d&colon;e", "sk-ab_c.d%3Ae"]
+        {
+            assert_eq!(scrub(&[value], &[written.as_bytes()]), vec![MASK; written.len()], "{written}");
+        }
+        assert_eq!(scrub(&["sk-abc"], &[br"sk\u002Dabc"]), vec![MASK; 11]);
+        assert_eq!(scrub(&["sk_abc"], &[b"sk&lowbar;abc"]), vec![MASK; 13]);
+    }
+
+    #[test]
+    fn pieces_make_no_difference_to_a_value_that_begins_with_a_blank() {
+        let text = b"% a+b";
+        let whole = scrub(&[" a b"], &[text]);
+        assert_eq!(whole, b"%****");
+        assert_eq!(scrub(&[" a b"], &[&text[..1], &text[1..]]), whole);
     }
 
     #[test]

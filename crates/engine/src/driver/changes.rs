@@ -75,7 +75,7 @@ impl Driver {
         self.core.renamed(&self.shared, &before.name, &self.record.name);
         self.publish();
         if for_good {
-            self.shared.called(&self.record.name);
+            self.shared.set_name(&self.record.name);
             self.tell(EventKind::SandboxRenamed, format!("it was called {}", before.name)).await;
         }
         Ok(())

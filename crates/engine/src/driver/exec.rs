@@ -28,10 +28,10 @@ pub(super) struct First {
     reply: Reply<ExecRecord>,
 }
 
-/// Whose request an exec is.
+/// The request that an exec comes from.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// In words.
+    /// Whoever asks, in words.
     pub(super) by: String,
     pub(super) request_hash: Option<String>,
 }

@@ -13,7 +13,7 @@ impl Driver {
         let mut plan = before.plan.clone();
         plan.limits = sandbox::change_limits(&before.plan.limits, change)?;
         let (claimed, claim) = (self.shared.claimed_memory(), self.core.claimed_memory(&plan));
-        // What is given back counts until it is certain that it is.
+        // Memory that is given back counts until the change has succeeded.
         self.core.claim_memory(who, claim.max(claimed), &self.shared)?;
         let changed = self.put_limits(before, plan, change).await;
         self.shared.claim_memory(if changed.is_ok() { claim } else { claimed });

@@ -266,7 +266,7 @@ impl Snapshots {
         let namespace = which.namespace.clone().unwrap_or_else(|| who.home_namespace());
         let found = match &which.which {
             Which::Id(id) => self.by_id(id),
-            // How many there are is no stranger's business either.
+            // An error about several that match would tell strangers that there are some.
             Which::Digest(_) | Which::Name(..) if !who.sees(&namespace) => None,
             Which::Digest(hex) => self.by_digits(&namespace, hex)?,
             Which::Name(name, digits) => match (self.named(&namespace, name), digits) {

@@ -1,6 +1,6 @@
 use engine::{Entry, EntryBody, Follow};
 use futures_util::StreamExt;
-use sandbox::{ErrorKind, EventKind, Next, Thing};
+use sandbox::{ErrorKind, EventKind, ExecSpec, Next, Thing};
 
 use super::support::{EntryKind, WAIT_FOR_GO, World, in_time, kinds, text};
 
@@ -27,6 +27,30 @@ async fn a_reader_is_told_what_the_cap_took_away() {
     assert!(text(&entries, EntryKind::Stdout).ends_with("400000\nthe end\n"));
     assert_eq!(kinds(&entries).last(), Some(&EntryKind::Exited));
     world.event(EventKind::LedgerTrimmed).await;
+}
+
+#[tokio::test]
+async fn a_repeated_request_is_answered_when_its_input_was_trimmed() {
+    let world = small().await;
+    let which = world.create().await;
+    let spec = ExecSpec {
+        request_id: Some("r1".parse().unwrap()),
+        stdin: true,
+        ..ExecSpec::shell("read first; seq 400000; read second; echo the end")
+    };
+    let exec = world.engine.exec(&world.who, &which, spec).await.unwrap();
+    let feed = async |line: &'static str| {
+        let line = futures_util::stream::iter([Ok(line.into())]).boxed();
+        world.engine.exec_stdin(&world.who, &which, &exec.id, line, false).await.unwrap();
+    };
+    feed("first\n").await;
+    world.printed(&which, &exec.id, "400000").await;
+    feed("second\n").await;
+    let exec = world.wait(&which, &exec.id).await;
+    let entries = world.entries(&which, &exec.id, Follow::No).await;
+    assert!(matches!(entries[0].body, EntryBody::Trimmed { from: 1 }), "{:?}", entries[0]);
+    assert_eq!(text(&entries, EntryKind::Stdin), "second\n");
+    assert!(world.engine.is_fed(&world.who, &exec, b"first\n").await.unwrap());
 }
 
 #[tokio::test]

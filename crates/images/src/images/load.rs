@@ -24,7 +24,7 @@ use crate::{
 };
 
 const CONTAINERD_NAME: &str = "io.containerd.image.name";
-/// What the history of an image says that was made of files.
+/// The comment in the history of an image that was made from a tar of files.
 const IMPORTED: &str = "imported from a tar of files";
 const OCI_NAME: &str = "org.opencontainers.image.ref.name";
 /// Most images of an archive, and most names: each is kept in the index, which is written whole at every change.

@@ -15,7 +15,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Breaks(u32);
 
 impl Breaks {
-    /// Waits a moment before the request that began then is made again. Returns the error if it is not to be.
+    /// Waits before a request that began at `begun` is repeated. Returns the error if it is not about a lost daemon, or
+    /// if too many were lost.
     pub(crate) async fn go_on(&mut self, begun: Instant, error: CommandError) -> CommandResult<()> {
         self.0 = if begun.elapsed() < SOON { self.0 + 1 } else { 1 };
         if !error.is_lost_daemon() || self.0 > MAX_BREAKS {

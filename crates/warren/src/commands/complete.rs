@@ -67,11 +67,11 @@ fn namespace(words: &[OsString]) -> Option<Namespace> {
 enum Place {
     Sandbox,
     Volume,
-    /// No files, but names of secrets.
+    /// Arguments called `name` are those of secrets; there are no files.
     Secret,
 }
 
-/// Commands for which `host` is an image; for the others it is none that is stored.
+/// Commands that take `host` as an image. The others are about stored images, and `host` is none.
 const TAKE_HOST: &[&str] = &["run", "create", "code", "repl"];
 const PRESETS: &[&str] = &["none", "packages", "public", "public+private", "all"];
 const SIGNALS: &[&str] = &["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP"];

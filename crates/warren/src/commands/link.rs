@@ -3,7 +3,7 @@
 use std::{process::ExitCode, str::FromStr, time::Duration};
 
 use frontends::rest::v1;
-use sandbox::{Error, ErrorKind, Result};
+use sandbox::{Error, ErrorKind, Next, Result};
 
 use super::Context;
 use crate::{arguments, error::CommandResult, output};
@@ -53,8 +53,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         ttl.map(|ttl| ttl.as_millis().div_ceil(1000)).map(|s| u64::try_from(s).unwrap_or(u64::MAX));
     let linked = context.client().await?.link(&sandbox, &v1::LinkRequest { path, ttl_seconds }).await;
     let link = linked.map_err(|failed| {
-        failed.map(|error| match error.kind() {
-            ErrorKind::WrongState if error.state().is_none() => error.with_hint(format!(
+        failed.map(|error| match error.next() {
+            // What is not a file: the daemon's advice is a route of its API.
+            Some(Next::Advice(_)) if error.kind() == ErrorKind::WrongState => error.with_hint(format!(
                 "A link leads to one file; `warren exec {sandbox} ls DIRECTORY` shows files."
             )),
             _ => error,

@@ -7,7 +7,7 @@ use crate::{client::Client, output};
 
 /// `warren run` starts its command under this request id, by which `logs` and `wait` know it again.
 const RUN: &str = "warren-run";
-/// And under this one when it is tried again under another name.
+/// The request id of its second try, with `python3` in place of `python`.
 const RUN_AGAIN: &str = "warren-run-again";
 
 pub(super) fn first_request() -> Option<RequestId> {
@@ -18,10 +18,10 @@ pub(super) fn second_request() -> Option<RequestId> {
     RUN_AGAIN.parse().ok()
 }
 
-/// The newest run of it. None for a sandbox that is only there to run commands in.
+/// The newest exec of that command; none for a sandbox that was made without one.
 pub(super) fn of<'a>(sandbox: &v1::Sandbox, execs: &'a [v1::Exec]) -> Option<&'a v1::Exec> {
     let init = sandbox.init.as_ref().map(|init| init.exec().command);
-    // Nobody asks for the runs of an init.
+    // The daemon starts an init by itself, so its runs have no asker.
     let is_init = |exec: &&v1::Exec| exec.asked_by.is_none() && init.as_ref() == Some(&exec.command);
     execs.iter().rfind(is_init).or_else(|| of_run(execs))
 }
@@ -42,8 +42,8 @@ pub(super) async fn note_if_not_begun_again(client: &Client, sandbox: &v1::Sandb
     if matches!(exec.outcome, Some(ExecOutcome::Killed { .. })) && !exec.terminal {
         let (name, command) = (&sandbox.name, exec.command.join(" "));
         output::note(&format!(
-            "`{}` does not run again by itself in {name}: start it with `warren exec -d {name} COMMAND`, or make the sandbox \
-             with --init, which begins with every start",
+            "`{}` does not run again by itself in {name}: start it with `warren exec -d {name} COMMAND`, or make the \
+             sandbox with --init, which begins with every start",
             output::printable(&command)
         ));
     }

@@ -64,7 +64,7 @@ pub(super) async fn feed(
     std::future::pending().await
 }
 
-/// Whether the next daemon says so; it may not have adopted the sandbox yet.
+/// Whether the command has ended, according to the next daemon. Waits until that has adopted the sandbox.
 async fn has_ended(client: &Client, exec: &Exec) -> bool {
     let look = async |_left| client.exec_view(exec.sandbox.as_str(), exec.id.as_str()).await;
     match patiently(None, look).await {

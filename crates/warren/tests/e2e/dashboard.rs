@@ -44,7 +44,10 @@ fn the_address_signs_in_once_as_the_daemons_owner() {
 fn a_daemon_without_tcp_says_how_to_have_one() {
     let world = World::new();
     world.run(&["create", "--name", "dev"]).expect(0);
-    let refused = world.run(&["dashboard"]);
-    assert!(refused.stderr.contains("does not listen on TCP"), "{refused:?}");
-    assert!(refused.stderr.contains("warren serve --take-over"), "{refused:?}");
+    world.run(&["exec", "dev", "touch", "/root/a"]).expect(0);
+    for words in [&["dashboard"][..], &["link", "dev:/root/a"]] {
+        let refused = world.run(words);
+        assert!(refused.stderr.contains("does not listen on TCP"), "{refused:?}");
+        assert!(refused.stderr.contains("warren serve --take-over"), "{refused:?}");
+    }
 }

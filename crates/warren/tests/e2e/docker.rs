@@ -105,7 +105,9 @@ fn logs_and_wait_are_about_what_the_sandbox_was_made_to_run() {
     let world = World::new();
     world.run(&["run", "--name", "web", "-d", "sh", "-c", "echo serving; sleep 300"]).expect(0);
     world.run(&["exec", "web", "echo", "other"]).expect(0);
-    assert_eq!(world.run(&["logs", "--tail", "all", "web"]).expect(0).text(), "serving\n");
+    let logs = || world.run(&["logs", "--tail", "all", "web"]).expect(0).text();
+    until("it has printed", || !logs().is_empty());
+    assert_eq!(logs(), "serving\n");
     assert_eq!(world.run(&["logs", "--since", "1h", "web"]).expect(0).text(), "serving\n");
     assert_eq!(world.run(&["logs", "--until", "1h", "web"]).expect(0).text(), "");
     // It does not begin again, which is said.

@@ -135,6 +135,8 @@ fn what_a_command_made_is_told_and_linked() {
         let refused = world.run(&["link", file]);
         assert!(refused.code.is_some_and(|found| (found == 0) == (code == 0)), "{file}: {refused:?}");
     }
+    let refused = world.run(&["link", "dev:/root"]);
+    assert!(refused.stderr.contains("`warren exec dev ls DIRECTORY`"), "{refused:?}");
     world.run(&["stop", "dev"]).expect(0);
     let refused = world.run(&["link", "dev:/root/page.html"]);
     assert!(refused.code != Some(0) && refused.stderr.contains("hint: "), "{refused:?}");

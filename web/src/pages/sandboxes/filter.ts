@@ -24,7 +24,7 @@ export function filterOf(query: URLSearchParams): Filter {
   return {
     text: query.get("q") ?? "",
     state: STATES.find((state) => state === query.get("state")) ?? EMPTY_FILTER.state,
-    sort: sort in VALUES ? (sort as SortBy) : EMPTY_FILTER.sort,
+    sort: Object.hasOwn(VALUES, sort) ? (sort as SortBy) : EMPTY_FILTER.sort,
     down: (query.get("sort") ?? "").startsWith("-"),
   };
 }
