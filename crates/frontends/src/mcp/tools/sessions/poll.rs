@@ -416,19 +416,18 @@ async fn lacks(
     outcome: &ExecOutcome,
     last: &Last,
 ) -> Vec<String> {
-    let which = &target.which;
-    let Ok(sandbox) = call.engine().sandbox(&call.who, which).await else { return Vec::new() };
     let network = denials::during(call, view).await;
     let texts = last.texts.each_ref().map(|text| String::from_utf8_lossy(text));
     let failed = FailedCommand {
-        sandbox: Some(sandbox.name.as_str()),
+        // Its name alone could be that of another sandbox, in the caller's own namespace.
+        sandbox: Some(view.sandbox.as_str()),
         outcome: Some(outcome),
         exit_code: i32::from(outcome.exit_code()),
         timed_out: matches!(outcome, ExecOutcome::Killed { reason: KillReason::TimeLimit }),
         texts: [&texts[0], &texts[1]],
         ..FailedCommand::new(&view.command, &network, &call.surface)
     };
-    let lack = lacks::warning(call, which, &failed).await;
+    let lack = lacks::warning(call, &target.which, &failed).await;
     lack.into_iter().chain(denials::told(call, &network, failed.sandbox)).collect()
 }
 
