@@ -113,19 +113,21 @@ pub(in crate::mcp::tools) fn listed_entries(
         if !found.truncated && n_skipped == 0 {
             ways.push(format!("{} for all of them", arguments.again(tools, json!({ "limit": n_found }))));
         }
-        cut.hint = Some(format!(
-            "{} of {at_least}{n_found} entries are listed. Call {}.",
-            entries.len(),
-            ways.join(", or ")
-        ));
+        let (n_listed, next) = (entries.len(), next_of(&ways));
+        cut.hint = Some(format!("{n_listed} of {at_least}{n_found} entries are listed. {next}"));
     }
     let more = is_page.then(|| {
-        format!(
-            "There are more entries, or listing them took too long. Call {}.",
-            ways_on(tools, arguments, &entries, n_seen).join(", or ")
-        )
+        let next = next_of(&ways_on(tools, arguments, &entries, n_seen));
+        format!("There are more entries, or listing them took too long. {next}")
     });
     Answer::new(entries).truncate(cut).warn_all(more)
+}
+
+fn next_of(ways: &[String]) -> String {
+    match ways {
+        [] => "List the directories below it one by one.".to_owned(),
+        ways => format!("Call {}.", ways.join(", or ")),
+    }
 }
 
 /// The calls that lead on from a listing that is not whole.
