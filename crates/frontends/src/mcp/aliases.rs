@@ -108,7 +108,8 @@ pub(super) fn resolve(tool: &str, schema: &JsonObject, arguments: &mut JsonObjec
     conflicts
 }
 
-/// A command in a list of words, where it is a text here: the first one with `args`, or a line for the shell.
+/// Rewrites a command that is given as a list of words: as a program with `args` where the tool has those, else as a
+/// line for the shell.
 fn say_in_a_line(schema: &JsonObject, arguments: &mut JsonObject) {
     let takes = |name: &str| properties(schema).is_some_and(|properties| properties.contains_key(name));
     let words = arguments.get("command").and_then(Value::as_array).filter(|words| !words.is_empty());

@@ -159,7 +159,7 @@ fn convert(schema: &JsonObject, value: &mut Value, names: Names) {
             }
         }
         Value::String(_) | Value::Number(_) => {
-            // A secret is never quoted, so a wrong one is not written otherwise either.
+            // A secret is never converted: a number in its place is refused, and the refusal does not quote it.
             let is_secret = schema.get("format").is_some_and(|format| format == "password");
             let names = if is_secret { Names::Own } else { names };
             if let Some(converted) =
@@ -172,7 +172,7 @@ fn convert(schema: &JsonObject, value: &mut Value, names: Names) {
     }
 }
 
-/// The number that an object needs, where it needs nothing else: `8000` stands for `{"port": 8000}`.
+/// Returns the only required member of an object, if that is a number: then `8000` stands for `{"port": 8000}`.
 fn only_number(schema: &JsonObject) -> Option<&str> {
     let [only] = schema.get("required")?.as_array()?.as_slice() else { return None };
     let property = schema.get("properties")?.get(only.as_str()?)?;
@@ -296,7 +296,7 @@ fn check_object(schema: &JsonObject, object: &JsonObject, at: &mut String, probl
     }
 }
 
-/// `given`: the object that has it. What it has already is not what the caller meant.
+/// `given`: the object with the unknown name. A parameter that it has already is not suggested.
 fn unknown(name: &str, properties: &JsonObject, given: &JsonObject, at: &str) -> Problem {
     let name: String = name.chars().take(MAX_QUOTED_CHARS).collect();
     let free = || properties.keys().map(String::as_str).filter(|known| !given.contains_key(*known));

@@ -124,7 +124,7 @@ impl Limits {
 /// so that its watchers use up nothing of the sharer's.
 fn account(who: &Principal) -> String {
     match &who.share {
-        // No name and no id begins so.
+        // Names and ids never begin with a slash.
         Some(share) => format!("/shares/{share}"),
         None => maker(who).to_owned(),
     }

@@ -84,10 +84,10 @@ impl Streams {
     }
 }
 
-/// Where a stream is booked.
+/// A limit that a stream counts towards.
 struct Account {
     name: String,
-    /// Its limit, and the refusal of one more.
+    /// Most streams, and the message for one more.
     most: usize,
     refusal: String,
     hint: &'static str,
@@ -122,7 +122,7 @@ pub(crate) struct StreamLease {
     streams: Option<Arc<Streams>>,
     auth: Arc<dyn Authenticate>,
     who: Principal,
-    /// The asker has a link only.
+    /// Set if the asker came by a link instead of a key.
     link: Option<LinkPlaces>,
 }
 
@@ -136,7 +136,7 @@ impl StreamLease {
         Self { link, ..self }
     }
 
-    /// Tells apart those who share no connection.
+    /// Identifies the caller: connections to servers inside are kept for the same caller only.
     pub(crate) fn caller(&self) -> String {
         format!("{} {:?}", account(&self.who), self.link)
     }
@@ -147,7 +147,7 @@ impl StreamLease {
         let of_all_links = || {
             let most = streams.max_each.min(MAX_LINK_STREAMS);
             let refusal = format!("{most} streams by links are open for {who}");
-            // No name and no id begins so.
+            // Names and ids never begin with a slash.
             Account { name: format!("/links/{own}"), most, refusal, hint: WAIT }
         };
         let of_all_shares = |name| {

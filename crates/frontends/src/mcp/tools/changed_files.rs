@@ -11,7 +11,7 @@ use crate::{
 /// Files in one answer: more are rarely read, and each costs as much as a line of output.
 const MAX_FILES: usize = 20;
 const MAX_BYTES: usize = 4 * 1024;
-/// Files with an address for a browser, which is longer than all else that is told of them.
+/// Most files with an address for a browser: it is longer than everything else about a file.
 const MAX_ADDRESSED: usize = 3;
 
 /// Shortens the list. `name` is what the caller calls the sandbox.

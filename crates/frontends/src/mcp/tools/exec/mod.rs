@@ -34,7 +34,7 @@ use crate::mcp::{
 };
 
 const COMMAND: &str = "command";
-/// How long a poll of what runs in the background is proposed to wait: less than most clients wait for an answer.
+/// `waitMs` in the proposed poll of a background command: less than most clients wait for an answer.
 const FOLLOW_MS: u64 = 10_000;
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -259,7 +259,7 @@ async fn lack(result: &ExecResult, outcome: Option<&ExecOutcome>, terms: &Terms<
     lacks::warning(terms.call, &SandboxRef::from(&terms.exec.sandbox), &failed).await
 }
 
-/// The way to run something longer.
+/// Advice for a command that needs more time.
 fn more_time(is_removed: bool) -> &'static str {
     match is_removed {
         true => {

@@ -123,18 +123,18 @@ enum Lack {
     Network,
     Memory,
     Space,
-    /// A module, by the name that code has for it.
+    /// A module, by the name that the code imports.
     Module(Language, String),
     /// Python refuses to install into the system's directories.
     Managed,
     Program(String),
-    /// The directory in which it should have run.
+    /// The working directory does not exist.
     WorkingDirectory,
-    /// Asked of apt, which does not have it.
+    /// A package that apt was asked for and does not have.
     DebianPackage(String),
 }
 
-/// A language that names what it lacks.
+/// A language whose interpreter names a missing module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Language {
     Python,
@@ -249,7 +249,7 @@ fn managed(failed: &FailedCommand<'_>) -> String {
     format!("pip may not change the system's Python here. Call {call}.")
 }
 
-/// Twice the memory is proposed.
+/// Proposes twice the memory.
 fn no_memory(failed: &FailedCommand<'_>, has: Option<ByteSize>) -> String {
     const MIB: u64 = 1024 * 1024;
     let memory_mib = has.map_or(2048, |memory| (memory.bytes() / MIB).saturating_mul(2).max(1));
@@ -449,7 +449,7 @@ fn lack(failed: &FailedCommand<'_>) -> Option<Lack> {
         .map(Lack::Program)
 }
 
-/// What the outcome alone tells.
+/// Finds the lack by the outcome alone.
 fn lack_of_outcome(failed: &FailedCommand<'_>, outcome: &ExecOutcome) -> Option<Lack> {
     match outcome {
         ExecOutcome::Killed { reason: KillReason::MemoryLimit }

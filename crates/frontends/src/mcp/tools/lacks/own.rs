@@ -50,7 +50,7 @@ pub(super) async fn directory(
     timeout(PATIENCE, found).await.ok().flatten()
 }
 
-/// The places of a module in a directory, each with what the interpreter would have to look into.
+/// Returns the paths of a module in a directory, each after the directory that the interpreter would have to search.
 fn paths(place: &str, language: Language, module: &str) -> Vec<(String, String)> {
     let at = |beneath: &str| (format!("{place}{beneath}"), format!("{place}{beneath}/{module}"));
     let with = |ending: &str| (place.to_owned(), format!("{place}/{module}{ending}"));

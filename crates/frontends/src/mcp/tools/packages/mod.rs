@@ -21,7 +21,7 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(3);
 const MAX_WAIT: Duration = Duration::from_secs(300);
 /// How often a caller who asked for it hears the last line of the log.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// How long the next call for a job is proposed to wait.
+/// `waitMs` in the proposed next call for a job.
 const WAIT_MS: u64 = 10_000;
 /// Jobs that one answer lists.
 const MAX_JOBS: usize = 20;

@@ -38,7 +38,7 @@ const MAX_ENTRIES: usize = 16_384;
 const MAX_LOOK: u64 = 64;
 /// Entries before the end of an exec in which its files are told: theirs, and that of a cell's state.
 const MAX_FILE_ENTRIES: u64 = 4;
-/// Entries before the end of an exec, and bytes of each stream in them, in which it may say what it lacked.
+/// Entries before the end of an exec, and bytes of each stream in them, that are searched for what the command lacked.
 const MAX_LAST_ENTRIES: u64 = 64;
 const MAX_LAST_BYTES: usize = 8 * 1024;
 /// A piece that ends within a character waits this long for the rest, then it is shown with a replacement character.
@@ -408,7 +408,7 @@ impl<'a> Poll<'a> {
     }
 }
 
-/// The warnings about what a command that failed lacked.
+/// Returns warnings about what a failed command lacked.
 async fn lacks(
     call: &Call,
     target: &Target,
@@ -431,7 +431,7 @@ async fn lacks(
     lack.into_iter().chain(denials::told(call, &network, failed.sandbox)).collect()
 }
 
-/// What stands in the ledger right before the end of an exec.
+/// The entries of the ledger right before the end of an exec.
 #[derive(Debug, Default)]
 struct Last {
     /// The files that it changed, which are told together with its end.
