@@ -207,11 +207,12 @@ fn selected(arguments: &JsonObject) -> Value {
     Value::Object(given.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// `sandbox_rm {"name": "a"}` names no file.
+/// Whether `sandbox_rm` is about a sandbox: `{"name": "a"}` names no file. Other tools have `file` or `fs` in their names,
+/// and must never lead to the removal of a sandbox.
 fn is_of_sandbox(name: &str, given: &JsonObject) -> bool {
     let is_path =
         |name: &String| has("path filepath file filename dir directory dirpath paths", &plain(name));
-    plain(name).starts_with("sandbox") && !given.keys().any(is_path)
+    plain(name) == "sandboxrm" && !given.keys().any(is_path)
 }
 
 /// A snapshot has a `name` of its own here; elsewhere `name` is what to take one of.
@@ -330,6 +331,10 @@ mod tests {
         let file = json!({ "name": "a", "path": "/f" });
         check("sandbox_rm", file.clone(), "sandbox_fs_remove", file.clone());
         check("sandbox_fs_delete", file.clone(), "sandbox_fs_remove", file);
+        let no_file = json!({ "name": "a", "path": "<path>" });
+        for tool in ["sandbox_fs_delete", "sandbox_delete_file"] {
+            check(tool, json!({ "name": "a", "target": "/f" }), "sandbox_fs_remove", no_file.clone());
+        }
         check("sandbox_logs", json!({ "name": "a" }), "sandbox_logs_read", json!({ "name": "a" }));
         check("sandbox_snapshot", json!({ "name": "a" }), "snapshot_create", json!({ "fromSandbox": "a" }));
         let restart = translate(native(), "sandbox_restart", json!({ "name": "a" }).as_object().cloned());
