@@ -316,7 +316,8 @@ fn render(
     }
     warnings.extend(gathered.files.warning().map(str::to_owned));
     let mut files = gathered.files.linked(&terms.call.links(), &terms.exec.sandbox, terms.name);
-    let files_cut = changed_files::shorten(&mut files, terms.name);
+    let known = KnownTools::of(terms.call, &terms.call.surface);
+    let files_cut = changed_files::shorten(&mut files, (!is_removed).then_some(terms.name), &known);
     let result = ExecResult {
         files,
         stdout: stdout.text,

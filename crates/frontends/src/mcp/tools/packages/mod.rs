@@ -13,7 +13,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::lacks;
-use crate::mcp::{Answer, Call, Failure, Native, Tool, ToolResult, next_call::written};
+use crate::mcp::{
+    Answer, Call, Failure, Native, Tool, ToolResult, next_call::written, words::KnownTools,
+};
 
 /// How long a call waits for a job unless it says otherwise, and at most.
 // Some clients give up on a call after five seconds.
@@ -185,8 +187,11 @@ async fn status_of_jobs(
     jobs.retain(|job| arguments.manager.is_none_or(|manager| job.manager == manager));
     let jobs: Vec<_> = jobs.into_iter().rev().take(MAX_JOBS).map(PackageResult::from).collect();
     let list = written("sandbox_package_list", &json!({ "name": arguments.name }));
-    let none =
-        jobs.is_empty().then(|| format!("No package was installed by a job. Call {list} for what is there."));
+    let way = KnownTools::of(call, &call.surface).way_to("sandbox_package_list");
+    let way = way.map_or(String::new(), |way| format!(" {way}"));
+    let none = jobs
+        .is_empty()
+        .then(|| format!("No package was installed by a job. Call {list} for what is there.{way}"));
     Ok(Answer::new(StatusAnswer::Jobs { jobs }).warn_all(none))
 }
 

@@ -25,6 +25,7 @@ use crate::mcp::{
         lacks::{self, FailedCommand},
         telling::while_waiting,
     },
+    words::KnownTools,
 };
 
 const DEFAULT_LIMIT: u32 = 100;
@@ -357,7 +358,7 @@ impl<'a> Poll<'a> {
         let more_files = changed.warning();
         let name = self.view.sandbox.as_str();
         let mut files = changed.linked(&call.links(), &self.view.sandbox, name);
-        let files_cut = changed_files::shorten(&mut files, name);
+        let files_cut = changed_files::shorten(&mut files, Some(name), &KnownTools::of(call, &call.surface));
         let truncated = page.truncated.map(|cut| cut.told(&self.target.exec)).into_iter().chain(files_cut);
         let polled = Polled {
             events: page.events,
