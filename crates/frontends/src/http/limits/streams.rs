@@ -32,6 +32,8 @@ use crate::http::{auth::Authenticate, error::Refusal, link_auth::LinkPlaces};
 const EVENT_STREAM: &str = "text/event-stream";
 /// How long a caller with too many streams is told to wait. Nobody knows when one ends.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The hint of limits that several callers share.
+const WAIT: &str = "Try again when others have finished.";
 
 /// Streams that all links of one principal may hold open. Whoever passes a link on does not pass on all places.
 const MAX_LINK_STREAMS: usize = 64;
@@ -143,7 +145,6 @@ impl StreamLease {
 
     fn accounts(&self, streams: &Streams) -> Vec<Account> {
         let (own, who) = (account(&self.who), &self.who.name);
-        const WAIT: &str = "Try again when others have finished.";
         let of_all_links = || {
             let most = streams.max_each.min(MAX_LINK_STREAMS);
             let refusal = format!("{most} streams by links are open for {who}");
