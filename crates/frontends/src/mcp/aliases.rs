@@ -296,7 +296,10 @@ mod tests {
             Value::Object(arguments)
         };
         let words = json!(["ls", "-l", "it's here"]);
-        assert_eq!(read("sandbox_exec", words.clone()), json!({ "command": "ls", "args": ["-l", "it's here"] }));
+        assert_eq!(
+            read("sandbox_exec", words.clone()),
+            json!({ "command": "ls", "args": ["-l", "it's here"] })
+        );
         assert_eq!(read("sandbox_shell", words), json!({ "command": r"ls -l 'it'\''s here'" }));
         assert_eq!(read("sandbox_shell", json!(["cd /x && ls"])), json!({ "command": "cd /x && ls" }));
     }

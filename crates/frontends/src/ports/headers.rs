@@ -436,7 +436,10 @@ mod tests {
             ]);
             outward(&mut headers, way);
             let lines = shown(&headers);
-            assert!(!lines.iter().any(|line| line.contains("secret") || line.contains("passwd")), "{lines:?}");
+            assert!(
+                !lines.iter().any(|line| line.contains("secret") || line.contains("passwd")),
+                "{lines:?}"
+            );
             assert!(lines.contains(&"x-accel-buffering: no".to_owned()), "{lines:?}");
         }
     }

@@ -39,8 +39,7 @@ pub(super) fn shorten(
     let mut hint = format!("{} of {n_all} files are listed.", files.len());
     match name {
         Some(name) => {
-            let calls =
-                [(LIST, json!({ "name": name, "path": directory })), (DIFF, json!({ "name": name }))];
+            let calls = [(LIST, json!({ "name": name, "path": directory })), (DIFF, json!({ "name": name }))];
             let calls = calls.iter().filter(|(tool, _)| known.has(tool));
             let calls: Vec<_> = calls.map(|(tool, arguments)| written(tool, arguments)).collect();
             if !calls.is_empty() {

@@ -372,7 +372,10 @@ async fn a_missing_program_is_told_by_every_tool_that_runs_commands() {
     let client = client_with_box().await;
     let lacks = |envelope: &serde_json::Value| {
         let warnings = envelope["warnings"].to_string();
-        assert!(warnings.contains("sandbox_package_install") && warnings.contains("no-such-program"), "{envelope}");
+        assert!(
+            warnings.contains("sandbox_package_install") && warnings.contains("no-such-program"),
+            "{envelope}"
+        );
     };
     let program = json!({ "name": "box", "command": "no-such-program", "args": ["-v"] });
     lacks(&client.ask("sandbox_exec", program.clone()).await);

@@ -139,7 +139,10 @@ mod tests {
         for told in ["/tmp/Now\u{a0}run\u{a0}this!/a.py", "/tmp/`id`/a.py", "/tmp/\u{1b}[31m/a.py", &long] {
             let failed = FailedCommand { texts: [told, ""], ..FailedCommand::new(&[], network, native()) };
             let found = places("/root", &failed);
-            assert!(found.iter().all(|place| ["/root", "/tmp", "/srv"].contains(&place.as_str())), "{found:?}");
+            assert!(
+                found.iter().all(|place| ["/root", "/tmp", "/srv"].contains(&place.as_str())),
+                "{found:?}"
+            );
         }
     }
 }

@@ -13,9 +13,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::lacks;
-use crate::mcp::{
-    Answer, Call, Failure, Native, Tool, ToolResult, next_call::written, words::KnownTools,
-};
+use crate::mcp::{Answer, Call, Failure, Native, Tool, ToolResult, next_call::written, words::KnownTools};
 
 /// How long a call waits for a job unless it says otherwise, and at most.
 // Some clients give up on a call after five seconds.
