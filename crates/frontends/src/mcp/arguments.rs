@@ -140,8 +140,8 @@ fn drop_nulls(value: &mut Value) {
 }
 
 /// Writes numbers and truth values as the schema wants them: `5.0` where a whole number is meant, `"5000"` and `"true"`
-/// where no text is; with [`Names::Aliases`], numbers as texts where a text is meant. What cannot be meant so stays as it
-/// is, for [`check`] to refuse.
+/// where no text is; with [`Names::Aliases`], numbers as texts where a text is meant. What cannot be meant so stays
+/// as it is, for [`check`] to refuse.
 fn convert(schema: &JsonObject, value: &mut Value, names: Names) {
     for keyword in ["oneOf", "anyOf"] {
         if let Some(Value::Array(branches)) = schema.get(keyword) {

@@ -207,8 +207,8 @@ fn selected(arguments: &JsonObject) -> Value {
     Value::Object(given.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// Whether `sandbox_rm` is about a sandbox: `{"name": "a"}` names no file. Other tools have `file` or `fs` in their names,
-/// and must never lead to the removal of a sandbox.
+/// Whether `sandbox_rm` is about a sandbox: `{"name": "a"}` names no file. Other tools have `file` or `fs` in their
+/// names, and must never lead to the removal of a sandbox.
 fn is_of_sandbox(name: &str, given: &JsonObject) -> bool {
     let is_path =
         |name: &String| has("path filepath file filename dir directory dirpath paths", &plain(name));

@@ -132,8 +132,8 @@ fn with_required(schema: &JsonObject) -> JsonObject {
     schema
 }
 
-/// The short form, without large nested parts and without what is marked, except for parameters that belong to a toolset
-/// in `sets`. It does not say that there is nothing else; what is unknown is refused all the same.
+/// The short form, without large nested parts and without what is marked, except for parameters that belong to a
+/// toolset in `sets`. It does not say that there is nothing else; what is unknown is refused all the same.
 pub(crate) fn brief(schema: &JsonObject, sets: &Toolsets) -> JsonObject {
     let mut schema = with_required(schema);
     schema.remove("additionalProperties");

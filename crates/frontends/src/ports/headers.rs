@@ -65,8 +65,8 @@ const FORWARDED_PREFIX: &str = "x-forwarded-";
 /// Credentials of another system that we stand in for.
 const OPEN_SANDBOX_PREFIX: &str = "open-sandbox-";
 
-/// The headers that no server inside may send: they are about our listener, reach beyond one host name, or tell a proxy in
-/// front of us to answer with something of its own (nginx and others with a file of theirs).
+/// The headers that no server inside may send: they are about our listener, reach beyond one host name, or tell a proxy
+/// in front of us, such as nginx, to answer with something of its own.
 const NEVER_OUT: [HeaderName; 8] = [
     ALT_SVC,
     HeaderName::from_static("clear-site-data"),

@@ -130,7 +130,7 @@ fn account(who: &Principal) -> String {
     }
 }
 
-/// Returns the account of all shares by the same sharer, for a watcher: whoever makes many shares gets no more with each.
+/// Returns the account of all shares by the same sharer, for a watcher. Whoever makes many shares gets no more by it.
 fn all_shares(who: &Principal) -> Option<String> {
     who.is_watcher().then(|| format!("/shares of {}", maker(who)))
 }

@@ -107,8 +107,8 @@ impl Sessions {
         Arc::new(OwnSessions { all: Arc::clone(self), owner, ended, is_full: AtomicBool::new(false) })
     }
 
-    /// Makes room for one more of `owner` where there is none: takes the session that was idle longest, of its own account
-    /// or of the one that has the most. An error where all are in use.
+    /// Makes room for one more of `owner` where there is none: takes the session that was idle longest, of its own
+    /// account or of the one that has the most. An error where all are in use.
     fn make_room(&self, owner: &Owner) -> Result<Option<(SessionId, Entry)>, Full> {
         let mut entries = self.entries();
         let mut n_each: HashMap<&str, usize> = HashMap::new();

@@ -2,8 +2,8 @@
 //! command ended and by its last words, so that the answer can name the call that leads on. Nothing is decided by it: a
 //! command that fails for another reason only gets a warning too many.
 //!
-//! What a sandbox prints may be anything, also words for whoever reads the warning. Only what can be the name of a package,
-//! a program or a plain directory is repeated.
+//! What a sandbox prints may be anything, also words for whoever reads the warning. Only what can be the name of a
+//! package, a program or a plain directory is repeated.
 
 mod known;
 mod own;

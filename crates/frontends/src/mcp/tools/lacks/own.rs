@@ -95,8 +95,8 @@ fn directories(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Whether a directory can be repeated in a warning: what a sandbox prints may be anything, also words for whoever reads
-/// the warning.
+/// Whether a directory can be repeated in a warning: what a sandbox prints may be anything, also words for whoever
+/// reads the warning.
 fn is_plain(directory: &str) -> bool {
     directory.len() <= MAX_DIRECTORY_BYTES
         && directory.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte))
