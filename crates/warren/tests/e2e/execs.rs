@@ -145,10 +145,10 @@ fn signals_are_passed_on() {
         assert_eq!(&ready, b"ready\n");
         (Pid::from_child(&child), child)
     };
-    let (pid, child) = start("echo ready; sleep 60");
+    let (pid, child) = start("echo ready; exec sleep 60");
     kill_process(pid, Signal::INT).unwrap();
     finish(child).expect(130);
-    let (pid, child) = start("echo ready; sleep 60");
+    let (pid, child) = start("echo ready; exec sleep 60");
     kill_process(pid, Signal::TERM).unwrap();
     finish(child).expect(143);
 }
