@@ -136,10 +136,15 @@ impl Daemon {
         kib_field(&status, "VmRSS:")
     }
 
+    /// The process of that sandbox's guest.
+    pub(crate) fn guest(&self, sandbox: &str) -> Option<u32> {
+        let pid = fs::read_to_string(self.run_directory().join(sandbox).join("pid")).ok()?;
+        pid.split_whitespace().next()?.parse().ok()
+    }
+
     /// Memory that only the guest of that sandbox uses.
     pub(crate) fn guest_private_bytes(&self, sandbox: &str) -> Option<u64> {
-        let pid = fs::read_to_string(self.run_directory().join(sandbox).join("pid")).ok()?;
-        let pid: i32 = pid.split_whitespace().next()?.parse().ok()?;
+        let pid = self.guest(sandbox)?;
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
         Some(kib_field(&rollup, "Private_Clean:")? + kib_field(&rollup, "Private_Dirty:")?)
     }

@@ -191,15 +191,26 @@ struct Way<'a> {
 enum Place<'a> {
     Namespace(&'static str),
     Sandbox(&'a Daemon, String),
+    /// The network of this process, and nothing else of it: no filter of system calls asks about each connection.
+    NetworkOf(u32),
 }
 
 impl Way<'_> {
     async fn run(&self, command: &[&str]) -> Result<String> {
-        let namespace = match &self.place {
+        let mut enter = match &self.place {
             Place::Sandbox(daemon, id) => return daemon.exec(id, command).await,
-            Place::Namespace(namespace) => namespace,
+            Place::Namespace(namespace) => {
+                let mut ip = Command::new("ip");
+                ip.args(["netns", "exec", namespace]);
+                ip
+            }
+            Place::NetworkOf(pid) => {
+                let mut nsenter = Command::new("nsenter");
+                nsenter.args(["--net", "--target", &pid.to_string()]);
+                nsenter
+            }
         };
-        let done = Command::new("ip").args(["netns", "exec", namespace]).args(command).output().await?;
+        let done = enter.args(command).output().await?;
         ensure!(
             done.status.success(),
             "{}: {command:?}: {}",
@@ -295,6 +306,13 @@ async fn compare(daemon: &Daemon, options: &Options) -> Result<Report> {
     }
     ways[0].is_ready().await?;
     streams(&mut report, &ways, options).await?;
+    let guest = daemon.guest(&id).context("the sandbox has no guest")?;
+    ways.push(Way {
+        name: "warren, client without the filter",
+        place: Place::NetworkOf(guest),
+        carrier: None,
+        _process: None,
+    });
     connections(&mut report, &ways, options).await?;
     // A client that had to wait for its quota would be measured, not its network.
     if let Some(count) = throttled(&id) {
