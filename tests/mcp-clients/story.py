@@ -4,8 +4,8 @@ import asyncio
 import json
 
 CORE = {
-    "sandbox_create", "sandbox_run", "sandbox_run_code", "sandbox_list", "sandbox_stop", "sandbox_remove", "sandbox_exec",
-    "sandbox_shell", "sandbox_exec_start", "sandbox_exec_poll", "sandbox_fs_read", "sandbox_fs_write",
+    "sandbox_create", "sandbox_run", "sandbox_run_code", "sandbox_list", "sandbox_start", "sandbox_stop", "sandbox_remove",
+    "sandbox_exec", "sandbox_shell", "sandbox_exec_start", "sandbox_exec_poll", "sandbox_fs_read", "sandbox_fs_write",
     "sandbox_fs_list", "sandbox_fs_edit", "sandbox_exec_write_stdin", "sandbox_exec_signal", "sandbox_package_install",
     "sandbox_package_status", "sandbox_fork", "sandbox_ports", "toolset_list", "toolset_enable",
 }

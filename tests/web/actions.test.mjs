@@ -60,7 +60,7 @@ test("a running command is interrupted", async () => {
   await running.locator(".exec-toggle").click();
   await running.locator(".output").getByText("ready").waitFor();
   await running.getByRole("button", { name: "Interrupt", exact: true }).click();
-  await running.getByText("exit 7").waitFor();
+  await running.locator(".exec-outcome").getByText("exit 7").waitFor();
 });
 
 test("a command is run again with its directory, environment, user and terminal", async () => {

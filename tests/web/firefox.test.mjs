@@ -75,8 +75,10 @@ test(
     await sees(page, ".banner", "The connection to the daemon is lost.");
     await given.daemon.comeBack();
     await sees(page, "main", "Your session ended: the daemon was restarted");
+    // Whoever signs in again is where they were.
     await page.goto(given.daemon.ownersAddress());
-    await sees(page, ".list-row", "lab");
+    await sees(page, "h1", "lab");
+    await sees(page, ".uplot", "");
     assert.deepEqual(faults, []);
   },
 );

@@ -40,7 +40,7 @@ pub(crate) struct Collected {
     pictures: Vec<Picture>,
     /// Numbers of outputs that do not stand in the answer whole.
     partial: Vec<u32>,
-    /// The number of an output whose text is cut, with all of its bytes.
+    /// Outputs whose text is cut: the number, and the length of the whole text.
     cut_texts: Vec<(u32, usize)>,
     error: Option<super::result::CellError>,
     state: Option<(bool, Option<super::result::StateLoss>, bool)>,
@@ -84,7 +84,7 @@ impl Collected {
         }
     }
 
-    /// For readers to whom the tags of a table are only more to read.
+    /// Leaves out HTML where there is plain text: to a model, tags are only more to read.
     #[must_use]
     pub(crate) fn preferring_text(mut self) -> Self {
         self.records.prefer_text();
@@ -211,7 +211,7 @@ impl Collected {
     }
 }
 
-/// What is said of the last value, if its text is cut: it still stands among the outputs then, without it.
+/// Returns what was cut from the text of the last value. A value that was cut is still in `outputs`, without its text.
 fn result_cut(outputs: &[Output], cut_texts: &[(u32, usize)], text: Option<&str>) -> Option<Truncated> {
     let text = text?;
     let output = outputs.iter().rfind(|output| output.kind == OutputKind::Result)?;

@@ -45,7 +45,7 @@ pub(crate) struct Shown {
     pub(crate) picture: Option<Picture>,
     /// A form was left out or cut.
     pub(crate) is_partial: bool,
-    /// All of its text, where a part of it was cut out.
+    /// The length of the whole text, if it was cut.
     pub(crate) cut_from_bytes: Option<usize>,
 }
 
@@ -94,7 +94,7 @@ impl Records {
         }
     }
 
-    /// For readers to whom the tags of a table are only more to read.
+    /// Leaves out HTML where there is plain text: to a model, tags are only more to read.
     pub(crate) fn prefer_text(&mut self) {
         self.prefers_text = true;
     }

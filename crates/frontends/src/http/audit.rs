@@ -71,7 +71,7 @@ pub(crate) enum About {
     },
 }
 
-/// An answer's extension: it holds a signed right, so it is written down although nothing was changed.
+/// An extension of answers that give out a signed token: the audit has them although nothing was changed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Granted;
 

@@ -19,7 +19,7 @@ use super::{
 const MICROSANDBOX: &str = "/api/v1/";
 /// The prefix of mcp-sandbox's routes where another dialect has the plain paths.
 const MCP_SANDBOX: &str = "/mcp-sandbox/";
-/// Below these, paths are not a dialect's, whatever the listener speaks.
+/// Prefixes of our own paths, on listeners of every dialect.
 const OURS: [&str; 4] = ["/v1/", "/assets/", "/mcp/", "/sse/"];
 
 /// The form of failures on one request.
@@ -128,7 +128,7 @@ pub(crate) fn detailed(error: &Error) -> Value {
     json!({ "detail": detail })
 }
 
-/// Ends what another sentence follows.
+/// Adds a full stop, if there is none, so that another sentence can follow.
 pub(super) fn sentence(text: &str) -> String {
     if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
 }

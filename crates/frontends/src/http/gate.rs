@@ -135,7 +135,7 @@ impl Gate {
         Ok(lease)
     }
 
-    /// Knows when the right of an asker ends, who may have come by a link.
+    /// Returns what knows when the asker's right ends: with the key, or earlier with the link.
     fn auth_of(&self, link: Option<&OpenLink>) -> Arc<dyn Authenticate> {
         let others = Arc::clone(&self.auth);
         match link.cloned() {

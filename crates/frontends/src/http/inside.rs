@@ -28,7 +28,7 @@ pub(super) fn asked(request: &Parts) -> Option<Asked<'_>> {
 }
 
 impl Asked<'_> {
-    /// The refusal of a token that was valid until its sandbox ended. Only who asks for that sandbox is told so.
+    /// The refusal of a token that was valid until its sandbox ended. It says so only to requests for that sandbox.
     pub(super) fn refused_without(self, sandbox: &SandboxId) -> Error {
         match self.sandbox == sandbox.as_str() {
             true => Error::no_such(Thing::Sandbox, sandbox.as_str()),

@@ -1,4 +1,4 @@
-//! Links, as one more way to be let in: one that lasts no longer than the link itself.
+//! The end of a right that came by a link: with the link, or earlier with the key that made it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use sandbox::Result;
 
 use super::auth::Authenticate;
 
-/// Ends with a link, and with whatever its holder ends with.
+/// Authenticates like `others`, and ends a right when its link ends.
 #[derive(Debug)]
 pub(super) struct LinkAuth {
     pub(super) engine: Engine,
@@ -29,14 +29,14 @@ impl Authenticate for LinkAuth {
     }
 }
 
-/// Whose places the streams by a link take.
+/// The limits that streams by a link count towards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LinkPlaces {
-    /// Its maker's: whoever may do everything inside is as good as that.
+    /// Those of the key that made it: a link to everything inside is used in place of that key.
     Maker,
-    /// Those for all links, like those of other visitors of a public port.
+    /// The limit for all links of a key, which visitors of a public port share.
     AllLinks,
-    /// Those for all links, of which a single one gets a part. This names it.
+    /// The limit for all links of a key, and one for this link, which is named here.
     OneLink(String),
 }
 

@@ -34,7 +34,7 @@ pub(super) fn body(error: &Error, hint: Option<String>, family: Family, has_key:
     json!({ "code": code(error, family, has_key), "message": message })
 }
 
-/// The next step in words of its interface: what has another name here than in our own.
+/// The next step, with the names that OpenSandbox's interface has for things.
 pub(super) fn hint(error: &Error) -> Option<String> {
     Some(match error.next()? {
         Next::MakeKey => {

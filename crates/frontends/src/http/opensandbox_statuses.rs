@@ -1,5 +1,5 @@
 //! The statuses that OpenSandbox's specification lists for the failures of each route. Its generated clients read the
-//! code of a failure only where the status is one of these.
+//! code of a failure only if the status is one of these.
 
 use axum::http::{Method, StatusCode};
 use sandbox::{Error, ErrorKind, Thing};
@@ -76,17 +76,18 @@ fn is_like(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// The listed status that says most of what `status` does.
+/// The status to send in place of `status`: one that is listed for the route, unless all of their clients understand
+/// `status` on every route.
 pub(super) fn nearest(status: StatusCode, error: &Error, listed: Option<&'static [u16]>) -> StatusCode {
     let Some(listed) = listed.filter(|listed| !listed.contains(&status.as_u16())) else { return status };
     let about = |what| error.is_about(what);
     let is_same_everywhere = match error.kind() {
         // A denial is final: another status would have clients try again, or mend what is not wrong.
         ErrorKind::Unauthenticated | ErrorKind::Denied | ErrorKind::LimitReached => true,
-        // No client of theirs sends such a request, so none has to read the answer.
+        // Their clients send no malformed requests, so none of them has to read the code.
         ErrorKind::InvalidRequest => !about(Thing::File),
         ErrorKind::NotFound => about(Thing::Sandbox),
-        _ => status == StatusCode::METHOD_NOT_ALLOWED,
+        _ => false,
     };
     if is_same_everywhere {
         return status;

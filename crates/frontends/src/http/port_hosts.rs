@@ -34,7 +34,7 @@ use crate::{
     },
 };
 
-/// What is opened at a host by name gets an origin of its own, in which nothing runs.
+/// Gives a page that is opened at a host by name an opaque origin without scripts.
 const NO_PAGE_POLICY: &str = "sandbox";
 
 /// A visitor of a port.
@@ -42,7 +42,7 @@ struct Visitor {
     who: Principal,
     sandbox: SandboxRef,
     is_ambient: bool,
-    /// The way that the visitor came by, if not by a key.
+    /// The link or public port that let the visitor in; absent for a key.
     link: Option<OpenLink>,
 }
 
@@ -220,7 +220,7 @@ fn is_first_visit(request: &Parts) -> bool {
     opens_page(request) && wants_page(&request.headers)
 }
 
-/// Whether a browser asks for what it is going to show, in a window or a frame.
+/// Whether a browser asks for a page, to show it in a window or a frame.
 fn opens_page(request: &Parts) -> bool {
     let headers = &request.headers;
     let is_opened =

@@ -41,7 +41,7 @@ const OURS: [&str; 16] = [
     "ssh-keys",
     "volumes",
 ];
-/// The path that looks like one of its own and is ours.
+/// Our own path, although OpenSandbox has one of the same name.
 const OUR_HEALTH: &str = "/v1/health";
 
 /// Gives a request of an OpenSandbox client the prefix of its routes. `is_plain`: every request to this listener is

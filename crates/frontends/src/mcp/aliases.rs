@@ -108,14 +108,19 @@ pub(super) fn resolve(tool: &str, schema: &JsonObject, arguments: &mut JsonObjec
     conflicts
 }
 
-/// A command in a list of words, where it is a text here: the first one with `args`, or a line for the shell.
+/// Rewrites a command that is given as a list of words: as a program with `args` where the tool has those, else as a
+/// line for the shell.
 fn say_in_a_line(schema: &JsonObject, arguments: &mut JsonObject) {
     let takes = |name: &str| properties(schema).is_some_and(|properties| properties.contains_key(name));
     let words = arguments.get("command").and_then(Value::as_array).filter(|words| !words.is_empty());
     let words = words.and_then(|words| words.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
     let (true, Some(words)) = (takes("command"), words) else { return };
     if !takes("args") {
-        let line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        // A single word is a line already: no program has a name with blanks.
+        let line = match words.as_slice() {
+            [line] => (*line).to_owned(),
+            words => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+        };
         arguments.insert("command".to_owned(), Value::String(line));
     } else if !arguments.contains_key("args") {
         let (program, args) = (json!(words[0]), json!(words[1..]));
@@ -284,15 +289,19 @@ mod tests {
 
     #[test]
     fn a_command_in_words_is_a_program_with_args_or_a_line() {
-        let given = json!({ "command": ["ls", "-l", "it's here"] });
-        let read = |tool: &str| {
+        let read = |tool: &str, words: Value| {
             let schema = native().find(tool).unwrap().input.checked().clone();
-            let mut arguments = given.as_object().unwrap().clone();
+            let mut arguments = JsonObject::from_iter([("command".to_owned(), words)]);
             assert!(resolve(tool, &schema, &mut arguments).is_empty());
             Value::Object(arguments)
         };
-        assert_eq!(read("sandbox_exec"), json!({ "command": "ls", "args": ["-l", "it's here"] }));
-        assert_eq!(read("sandbox_shell"), json!({ "command": r"ls -l 'it'\''s here'" }));
+        let words = json!(["ls", "-l", "it's here"]);
+        assert_eq!(
+            read("sandbox_exec", words.clone()),
+            json!({ "command": "ls", "args": ["-l", "it's here"] })
+        );
+        assert_eq!(read("sandbox_shell", words), json!({ "command": r"ls -l 'it'\''s here'" }));
+        assert_eq!(read("sandbox_shell", json!(["cd /x && ls"])), json!({ "command": "cd /x && ls" }));
     }
 
     #[test]

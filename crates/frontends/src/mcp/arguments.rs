@@ -14,13 +14,14 @@ use super::{
 
 /// Most problems told at once.
 const MAX_PROBLEMS: usize = 8;
-/// Members of an object that are named where something else is given.
+/// Most members of an object that are named where something else than an object is given.
 const MAX_MEMBERS: usize = 6;
 /// Values are quoted up to this length.
 const MAX_QUOTED_CHARS: usize = 60;
 /// How alike a name must be to be suggested: 0 is nothing, 1 the same.
 const LIKENESS: f64 = 0.55;
-/// Names that stand for another, in plain form, where a name that looks like them means something else.
+/// Unknown names, in plain form, and the parameter that is meant by each. The parameter that looks most like them is
+/// another one.
 const MEANT: &[(&str, &str)] = &[("timeout", "maxDurationMs"), ("newname", "names"), ("newcontext", "into")];
 /// Up to here every whole number has a float of its own.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
@@ -139,8 +140,8 @@ fn drop_nulls(value: &mut Value) {
 }
 
 /// Writes numbers and truth values as the schema wants them: `5.0` where a whole number is meant, `"5000"` and `"true"`
-/// where no text is; with [`Names::Aliases`], numbers where one is. What cannot be meant so stays as it is, for
-/// [`check`] to refuse.
+/// where no text is; with [`Names::Aliases`], numbers as texts where a text is meant. What cannot be meant so stays
+/// as it is, for [`check`] to refuse.
 fn convert(schema: &JsonObject, value: &mut Value, names: Names) {
     for keyword in ["oneOf", "anyOf"] {
         if let Some(Value::Array(branches)) = schema.get(keyword) {
@@ -158,7 +159,7 @@ fn convert(schema: &JsonObject, value: &mut Value, names: Names) {
             }
         }
         Value::String(_) | Value::Number(_) => {
-            // A secret is never quoted, so a wrong one is not written otherwise either.
+            // A secret is never converted: a number in its place is refused, and the refusal does not quote it.
             let is_secret = schema.get("format").is_some_and(|format| format == "password");
             let names = if is_secret { Names::Own } else { names };
             if let Some(converted) =
@@ -171,7 +172,7 @@ fn convert(schema: &JsonObject, value: &mut Value, names: Names) {
     }
 }
 
-/// The number that an object needs, where it needs nothing else: `8000` stands for `{"port": 8000}`.
+/// Returns the only required member of an object, if that is a number: then `8000` stands for `{"port": 8000}`.
 fn only_number(schema: &JsonObject) -> Option<&str> {
     let [only] = schema.get("required")?.as_array()?.as_slice() else { return None };
     let property = schema.get("properties")?.get(only.as_str()?)?;
@@ -187,7 +188,7 @@ fn convert_object(schema: &JsonObject, object: &mut JsonObject, names: Names) {
     let others = schema.get("additionalProperties").and_then(Value::as_object);
     for (name, value) in object {
         let property = properties.and_then(|properties| properties.get(name)?.as_object());
-        // 420 would be another mode in octal, as texts are read, than in decimal, as numbers are.
+        // A mode in a text is read as octal: a number must not become such a text.
         if let Some(property) = property.or(others).filter(|_| name != "mode") {
             convert(property, value, names);
         }
@@ -295,7 +296,7 @@ fn check_object(schema: &JsonObject, object: &JsonObject, at: &mut String, probl
     }
 }
 
-/// `given`: the object that has it. What it has already is not what the caller meant.
+/// `given`: the object with the unknown name. A parameter that it has already is not suggested.
 fn unknown(name: &str, properties: &JsonObject, given: &JsonObject, at: &str) -> Problem {
     let name: String = name.chars().take(MAX_QUOTED_CHARS).collect();
     let free = || properties.keys().map(String::as_str).filter(|known| !given.contains_key(*known));

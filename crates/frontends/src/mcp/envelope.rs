@@ -184,7 +184,7 @@ impl Failure {
         Self { error: self.error.reworded(words), ..self }
     }
 
-    /// For a failure of this kind that names no next step, the step, which the surface's table words.
+    /// Adds a next step to a failure of this kind that has none. The surface's table words it.
     #[must_use]
     pub(crate) fn or_next(self, kind: ErrorKind, next: Next) -> Self {
         let is_open = self.code.is_none() && self.error.kind() == kind && self.error.next().is_none();

@@ -108,8 +108,10 @@ const FOREIGN: &[(&str, &str, Added)] = &[
     ("createsnapshot snapshot checkpoint", "snapshot_create", &[]),
 ];
 
-/// What two calls do here.
+/// Names of one tool elsewhere for what takes two calls here: stop, then start.
 const RESTART: &str = "restart restartsandbox reboot";
+/// The parameters of both that say which sandboxes are meant.
+const SELECTORS: [&str; 3] = ["name", "names", "labels"];
 
 /// Editors whose `command` says what to do.
 const EDITORS: &str =
@@ -135,7 +137,7 @@ impl RightCall {
     pub(super) fn told(self, failure: Failure) -> Failure {
         let Self { tool, arguments, then } = self;
         let needs_sandbox = arguments.get("name").is_some_and(|name| name == SOME_SANDBOX);
-        let then = then.map(|then| written(then, &json!({ "name": arguments["name"] })));
+        let then = then.map(|then| written(then, &selected(&arguments)));
         let arguments = Value::Object(arguments);
         let mut hint = format!("Call {tool} with {arguments}.");
         if let Some(then) = then {
@@ -193,14 +195,24 @@ pub(super) fn translate(surface: &Surface, name: &str, arguments: Option<JsonObj
         arguments.entry(missing).or_insert_with(|| json!(example));
     }
     let then = has(RESTART, &plain_name).then_some("sandbox_start");
+    if then.is_some() && !SELECTORS.iter().any(|name| arguments.contains_key(*name)) {
+        arguments.insert("name".to_owned(), json!(SOME_SANDBOX));
+    }
     Some(RightCall { tool: tool.name, arguments, then })
 }
 
-/// `sandbox_rm {"name": "a"}` names no file.
+/// The arguments that say which sandboxes a call is for.
+fn selected(arguments: &JsonObject) -> Value {
+    let given = arguments.iter().filter(|(name, _)| SELECTORS.contains(&name.as_str()));
+    Value::Object(given.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// Whether `sandbox_rm` is about a sandbox: `{"name": "a"}` names no file. Other tools have `file` or `fs` in their
+/// names, and must never lead to the removal of a sandbox.
 fn is_of_sandbox(name: &str, given: &JsonObject) -> bool {
     let is_path =
         |name: &String| has("path filepath file filename dir directory dirpath paths", &plain(name));
-    plain(name).starts_with("sandbox") && !given.keys().any(is_path)
+    plain(name) == "sandboxrm" && !given.keys().any(is_path)
 }
 
 /// A snapshot has a `name` of its own here; elsewhere `name` is what to take one of.
@@ -319,12 +331,26 @@ mod tests {
         let file = json!({ "name": "a", "path": "/f" });
         check("sandbox_rm", file.clone(), "sandbox_fs_remove", file.clone());
         check("sandbox_fs_delete", file.clone(), "sandbox_fs_remove", file);
+        let no_file = json!({ "name": "a", "path": "<path>" });
+        for tool in ["sandbox_fs_delete", "sandbox_delete_file"] {
+            check(tool, json!({ "name": "a", "target": "/f" }), "sandbox_fs_remove", no_file.clone());
+        }
         check("sandbox_logs", json!({ "name": "a" }), "sandbox_logs_read", json!({ "name": "a" }));
         check("sandbox_snapshot", json!({ "name": "a" }), "snapshot_create", json!({ "fromSandbox": "a" }));
         let restart = translate(native(), "sandbox_restart", json!({ "name": "a" }).as_object().cloned());
         let told = restart.unwrap().told(Failure::invalid("no such tool")).worded(crate::mcp::words::hint);
         let calls = r#"Call sandbox_stop with {"name":"a"}. Then call sandbox_start {"name":"a"}."#;
         assert_eq!(told.hint.as_deref(), Some(calls));
+        for (given, selected) in [
+            (json!({}), json!({ "name": SOME_SANDBOX })),
+            (json!({ "names": ["a", "b"], "force": true }), json!({ "names": ["a", "b"] })),
+            (json!({ "labels": { "team": "red" } }), json!({ "labels": { "team": "red" } })),
+        ] {
+            let restart = translate(native(), "restart_sandbox", given.as_object().cloned()).unwrap();
+            let told = restart.told(Failure::invalid("no such tool")).worded(crate::mcp::words::hint);
+            let hint = told.hint.unwrap();
+            assert!(hint.contains(&format!("Then call {}.", written("sandbox_start", &selected))), "{hint}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::schema::JsonObject;
 /// The parameters that are lists of mounts, where a tool has them.
 const LISTS: [&str; 2] = ["volumes", "mounts"];
 
-/// Rewrites what can be meant in one way only. What cannot stays, to be refused.
+/// Rewrites what can only be meant in one way. The rest stays as it is and is refused.
 pub(super) fn rewrite(schema: &JsonObject, arguments: &mut JsonObject) {
     for list in LISTS {
         let takes_mounts = schema
@@ -53,7 +53,7 @@ fn written(text: &str) -> Option<Value> {
     Some(mount)
 }
 
-/// A pair of a map. Where one of them only is a path, that is the path inside.
+/// Reads one entry of a map. If only one of the two is a path, it is the path inside.
 fn pair(one: &str, other: &str) -> Option<Value> {
     match (one.starts_with('/'), other.starts_with('/')) {
         (_, true) => Some(mounted(one, other)),
@@ -69,7 +69,7 @@ fn mounted(source: &str, path: &str) -> Value {
     }
 }
 
-/// The kind that the other members leave no doubt about.
+/// Adds the kind, if the other members leave no doubt about it.
 fn add_kind(mount: &mut JsonObject) {
     if mount.contains_key("kind") {
         return;

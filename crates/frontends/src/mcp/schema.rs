@@ -108,7 +108,7 @@ fn drop_marked(schema: &mut JsonObject, mark: &str) {
             drop_marked(property, mark);
         }
     }
-    // There are more than those that are left.
+    // The schema leaves some out, so it must not say that there are no others.
     if is_open {
         schema.remove("additionalProperties");
     }
@@ -132,8 +132,8 @@ fn with_required(schema: &JsonObject) -> JsonObject {
     schema
 }
 
-/// The short form, without large nested parts and without what is marked, but for what the toolsets that are shown have
-/// to do with. It does not say that there is nothing else; what is unknown is refused all the same.
+/// The short form, without large nested parts and without what is marked, except for parameters that belong to a
+/// toolset in `sets`. It does not say that there is nothing else; what is unknown is refused all the same.
 pub(crate) fn brief(schema: &JsonObject, sets: &Toolsets) -> JsonObject {
     let mut schema = with_required(schema);
     schema.remove("additionalProperties");
@@ -151,7 +151,7 @@ pub(crate) fn brief(schema: &JsonObject, sets: &Toolsets) -> JsonObject {
     schema
 }
 
-/// Takes the mark off the parameters of toolsets that are shown, and returns their names.
+/// Removes the mark from the parameters of toolsets that are shown, and returns their names.
 fn widen(schema: &mut JsonObject, sets: &Toolsets) -> Vec<String> {
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     let mut widened = Vec::new();

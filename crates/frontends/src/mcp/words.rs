@@ -10,10 +10,10 @@ use super::{Call, Toolset, Toolsets, next_call::written, surface::Surface};
 const NAME_RULE: &str =
     "A name has at most 63 letters, digits, '-', '_' and '.', and starts with a letter or digit.";
 
-/// The tools that a caller can be told of.
+/// The tools that hints to a caller may name.
 #[derive(Debug, Default)]
 pub(crate) struct KnownTools<'a> {
-    /// Absent: all of Warren's own, and all of them are listed.
+    /// The caller's surface, and the toolsets that are listed. Absent: all of Warren's own tools, all listed.
     listed: Option<(&'a Surface, Toolsets)>,
 }
 
@@ -32,14 +32,14 @@ impl<'a> KnownTools<'a> {
         self.listed.as_ref().is_none_or(|(surface, _)| surface.find(tool).is_some())
     }
 
-    /// The toolset with which a tool is listed that is not listed now.
+    /// Returns the toolset that lists a tool, if the tool is hidden now.
     fn hidden_in(&self, tool: &str) -> Option<Toolset> {
         let (surface, shown) = self.listed.as_ref()?;
         let tool = surface.find(tool).filter(|tool| !tool.is_shown(shown))?;
         surface.manner.has_toolsets.then_some(tool.toolset)
     }
 
-    /// The sentence that lists a tool which is not listed, beside a hint that names it.
+    /// Returns the sentence that says how to list a tool, if the tool is hidden now.
     pub(crate) fn way_to(&self, tool: &'static str) -> Option<String> {
         let hidden = self.hidden_in(tool)?;
         Some(enabling(&BTreeMap::from([(hidden, vec![tool])])))
@@ -53,7 +53,8 @@ fn enabling(hidden: &BTreeMap<Toolset, Vec<&'static str>>) -> String {
     format!("To have {} in your list, call {call}.", tools.join(" and "))
 }
 
-/// A hint in the making: the tools that it names must be there, and those that are not listed are told how to list.
+/// Builds a hint and remembers the tools that it names. There is no hint if one of them does not exist for the caller,
+/// and it says how to list those that are hidden.
 struct Sentence<'a> {
     known: &'a KnownTools<'a>,
     hidden: RefCell<BTreeMap<Toolset, Vec<&'static str>>>,
@@ -287,7 +288,7 @@ fn within(limit: Limit, to: &Sentence<'_>) -> String {
     }
 }
 
-/// A person opens what no caller may allow.
+/// The hint for network access that only a person can grant.
 fn ask_network(rules: &[String], to: &Sentence<'_>) -> String {
     const REQUEST: &str = "sandbox_network_request";
     if !to.known.has(REQUEST) {

@@ -65,8 +65,18 @@ const FORWARDED_PREFIX: &str = "x-forwarded-";
 /// Credentials of another system that we stand in for.
 const OPEN_SANDBOX_PREFIX: &str = "open-sandbox-";
 
-/// The headers that no server inside may send to a browser: they are about our listener, or reach beyond one host name.
-const NEVER_OUT: [HeaderName; 2] = [ALT_SVC, HeaderName::from_static("clear-site-data")];
+/// The headers that no server inside may send: they are about our listener, reach beyond one host name, or tell a proxy
+/// in front of us, such as nginx, to answer with something of its own.
+const NEVER_OUT: [HeaderName; 8] = [
+    ALT_SVC,
+    HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("x-accel-redirect"),
+    HeaderName::from_static("x-accel-expires"),
+    HeaderName::from_static("x-sendfile"),
+    HeaderName::from_static("x-lighttpd-send-file"),
+    HeaderName::from_static("x-lighttpd-send-tempfile"),
+    HeaderName::from_static("x-reproxy-url"),
+];
 
 /// The headers that a server inside may send in our own origin: about the content, and for programs. Browsers learn new
 /// ones that act for a whole origin, so all others are left out: a cookie there would go to every port of this host
@@ -414,6 +424,24 @@ mod tests {
         assert_eq!(inside("/a?api_key=wrn_x"), "/a");
         assert_eq!(inside("/a?api_key=own"), "/a?api_key=own");
         assert_eq!(inside("/a%20b?q=%26"), "/a%20b?q=%26");
+    }
+
+    #[test]
+    fn no_server_tells_a_proxy_in_front_of_us_what_to_answer() {
+        for way in [&OWN_HOST, &BELOW] {
+            let mut headers = map(&[
+                ("x-accel-redirect", "/internal/secret"),
+                ("x-sendfile", "/etc/passwd"),
+                ("x-accel-buffering", "no"),
+            ]);
+            outward(&mut headers, way);
+            let lines = shown(&headers);
+            assert!(
+                !lines.iter().any(|line| line.contains("secret") || line.contains("passwd")),
+                "{lines:?}"
+            );
+            assert!(lines.contains(&"x-accel-buffering: no".to_owned()), "{lines:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use engine::{LinkTarget, Principal, SandboxRef, WriteOptions};
+use engine::{LinkTarget, ManualClock, Principal, SandboxRef, WriteOptions};
 use frontends::http::Hosts;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use sandbox::{ExecId, KeySpec, SandboxId, SandboxSpec};
@@ -82,17 +82,19 @@ fn assert_harmless(answer: &Answer) {
 
 #[tokio::test]
 async fn a_link_ends_in_the_middle_of_a_download() {
-    let world = World::new().await;
+    let clock = ManualClock::new("2026-01-01T00:00:00Z".parse().unwrap());
+    let setup = Setup { has_keys: true, clock: Some(clock.clone()), ..Setup::default() };
+    let world = World::with(setup).await;
     // More than the kernel keeps for a reader who does not read.
     let n_bytes = 64 << 20;
     world.write("/data/big", &vec![7; n_bytes]).await;
     let target = LinkTarget::File { path: "/data/big".to_owned() };
-    let ttl = Duration::from_secs(2);
+    let ttl = Duration::from_secs(60);
     let signed = world.server.engine.sign_link(&operator(), &world.sandbox, &target, ttl).unwrap();
     let mut slow = world.server.connect().await;
     slow.send(&[&format!("GET /v1/links/{}/big HTTP/1.1", signed.token), "host: localhost"]).await;
     slow.read_until(&mut Vec::new(), |bytes| !bytes.is_empty()).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    clock.advance(ttl);
     let rest = slow.rest().await.len();
     assert!(rest < n_bytes, "{rest} bytes");
 }

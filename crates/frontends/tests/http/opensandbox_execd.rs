@@ -136,7 +136,12 @@ async fn files_are_found_moved_and_told_of_as_execd_does() {
         "{whole:?}"
     );
     let kernels = execd.get("/files/download?path=/proc/self/status").await.expect(200);
-    assert!(!kernels.body.is_empty(), "{kernels:?}");
+    assert!(String::from_utf8_lossy(&kernels.body).contains("Name:"), "{kernels:?}");
+    // Such a file says that it has a page of memory, and has less.
+    let kernels = execd.printed("ln -s /sys/devices/system/cpu/online /tmp/online; cat /tmp/online").await;
+    let linked = execd.get("/files/download?path=/tmp/online").await.expect(200);
+    assert_eq!(linked.header("content-length"), None, "{linked:?}");
+    assert!(!kernels.is_empty() && String::from_utf8_lossy(&linked.body).contains(&kernels), "{linked:?}");
     server.end().await;
 }
 
@@ -165,7 +170,10 @@ async fn a_command_that_does_not_start_and_a_terminal_that_is_deleted_are_told_s
 async fn a_claim_makes_its_volume_unless_it_says_otherwise() {
     let server = keyed().await;
     let client = client(&server, "red").await;
-    let body = |claim: Value| json!({ "image": { "uri": "host" }, "volumes": [{ "name": "v", "mountPath": "/v", "pvc": claim }] });
+    let body = |claim: Value| {
+        let volume = json!({ "name": "v", "mountPath": "/v", "pvc": claim });
+        json!({ "image": { "uri": "host" }, "volumes": [volume] })
+    };
     let strict = body(json!({ "claimName": "data", "createIfNotExists": false }));
     client.refused("POST /v1/sandboxes", Some(&strict), 400, "VOLUME::NOT_FOUND").await;
     for _ in 0..2 {

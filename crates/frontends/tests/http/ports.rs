@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use engine::{Engine, Follow, LinkTarget, Principal, SandboxRef, WriteOptions};
+use engine::{Engine, Follow, LinkTarget, ManualClock, Principal, SandboxRef, WriteOptions};
 use frontends::http::Hosts;
 use futures_util::{StreamExt as _, stream};
 use sandbox::{ExecSpec, KeySpec, PortSpec, SandboxId, SandboxSpec, network::Protocol};
@@ -436,21 +436,21 @@ async fn hears(client: &mut Client<TcpStream>, text: &str) {
 
 #[tokio::test]
 async fn what_is_open_ends_with_the_token_and_with_a_port_that_is_public() {
-    let world = World::new().await;
-    let brief = || {
-        let (target, ttl) = (LinkTarget::Port { port: 8000 }, Duration::from_secs(2));
-        let signed = world.server.engine.sign_link(&operator(), &world.sandbox, &target, ttl).unwrap();
-        format!("x-warren-token: {}", signed.token)
-    };
-    let (mut upgraded, answer) = open_websocket(&world.server, &["GET /ws HTTP/1.1", HOST, &brief()]).await;
+    let clock = ManualClock::new("2026-01-01T00:00:00Z".parse().unwrap());
+    let setup = Setup { has_keys: true, clock: Some(clock.clone()), ..Setup::default() };
+    let world = World::with(setup).await;
+    let token = format!("x-warren-token: {}", world.token(8000));
+    let (mut upgraded, answer) = open_websocket(&world.server, &["GET /ws HTTP/1.1", HOST, &token]).await;
     answer.expect(101);
     hears(&mut upgraded, "for a while").await;
     let mut events = world.server.connect().await;
-    events.send(&["GET /events HTTP/1.1", HOST, &brief()]).await;
+    events.send(&["GET /events HTTP/1.1", HOST, &token]).await;
     let first = |bytes: &[u8]| bytes.windows(13).any(|part| part == b"data: first\n\n");
     events.read_until(&mut Vec::new(), first).await;
+    clock.advance(Duration::from_secs(61));
     upgraded.rest().await;
-    events.rest().await;
+    // The last chunk: the connection itself stays for a further request.
+    events.read_until(&mut Vec::new(), |bytes| bytes.ends_with(b"0\r\n\r\n")).await;
 
     world.publish(public(8000)).await;
     let (mut upgraded, answer) = open_websocket(&world.server, &["GET /ws HTTP/1.1", HOST]).await;

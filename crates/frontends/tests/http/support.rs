@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use engine::{Engine, EngineConfig, Follow, Principal};
+use engine::{Clock, Engine, EngineConfig, Follow, ManualClock, Principal, SystemClock};
 pub(crate) use frontends::http::LimitSettings;
 use frontends::{
     dialects,
@@ -37,6 +37,8 @@ pub(crate) struct Setup {
     pub(crate) stands_in_for_network: bool,
     /// The most that sandboxes of keys may reach.
     pub(crate) network_ceiling: Preset,
+    /// The engine's clock, for tests that move it.
+    pub(crate) clock: Option<ManualClock>,
 }
 
 pub(crate) struct Server {
@@ -59,7 +61,11 @@ impl Server {
         }
         let mut config = EngineConfig::new(home.path());
         config.network_ceiling.preset = setup.network_ceiling;
-        let engine = Engine::open(config, store, backend.for_engine()).await.unwrap();
+        let clock: Arc<dyn Clock> = match setup.clock {
+            Some(clock) => Arc::new(clock),
+            None => Arc::new(SystemClock),
+        };
+        let engine = Engine::open_with_clock(config, store, backend.for_engine(), clock).await.unwrap();
         let (activity, stop) = (Activity::default(), CancellationToken::new());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -12,7 +12,7 @@ const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 /// How long a command may take to end by itself, as in OpenSandbox.
 const TERM_PATIENCE: Duration = Duration::from_secs(3);
-/// How long the program of a terminal may take when that is hung up.
+/// How long the program of a terminal may take to end after it was hung up.
 const HANG_UP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a killed command may take to end.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);

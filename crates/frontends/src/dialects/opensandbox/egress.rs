@@ -164,7 +164,7 @@ async fn preset_of(ask: &Ask) -> Result<Preset> {
     Ok(view.policy.preset.unwrap_or_default())
 }
 
-/// The preset that a rule for package indexes makes of another, where it is not the same.
+/// Returns the preset after a rule for package indexes, or nothing if the rule changes nothing.
 fn with_packages(preset: Preset, action: Action) -> Result<Option<Preset>> {
     match (action, preset) {
         (Action::Allow, Preset::None) => Ok(Some(Preset::Packages)),
@@ -184,7 +184,7 @@ async fn delete(ask: Ask, JsonList(targets): JsonList<String>) -> ApiResult<Json
     let mut remove: Vec<_> = targets.iter().map(|target| named(target)).filter(is_there).collect();
     remove.sort_unstable();
     remove.dedup_by(|one, other| one.eq_ignore_ascii_case(other));
-    // Without its rule, what is denied by default is denied.
+    // Without the rule that allows them, package indexes are denied by default.
     let closes = view.policy.preset.unwrap_or_default() == Preset::Packages
         && targets.iter().any(|target| is_packages(target.trim()));
     let preset = closes.then_some(Preset::None);
@@ -215,7 +215,7 @@ fn ordered(policy: &NetworkSpec) -> impl Iterator<Item = (RuleAction, &str)> {
     deny.chain(rules).chain(policy.allow.iter().map(|rule| (RuleAction::Allow, rule.as_str())))
 }
 
-/// Rules are for connections that leave the sandbox. The daemon reads package indexes for it, whatever they deny.
+/// Warns that rules do not close the package indexes: those are reached through the daemon.
 fn open_packages(view: &NetworkView) -> Option<&'static str> {
     let has_packages = view.policy.preset.unwrap_or_default() >= Preset::Packages;
     let denies = ordered(&view.policy).any(|(action, _)| action == RuleAction::Deny);

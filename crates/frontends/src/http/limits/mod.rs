@@ -11,7 +11,7 @@ use std::{
 };
 
 use engine::Principal;
-use sandbox::{Error, ErrorKind};
+use sandbox::{Error, ErrorKind, KeyId};
 
 pub(super) use self::streams::key_ended;
 pub(crate) use self::streams::{StreamLease, StreamPlace};
@@ -109,7 +109,8 @@ impl Limits {
 
     pub(super) fn take_request(&self, who: &Principal) -> Result<(), Refusal> {
         let Some(requests) = &self.requests else { return Ok(()) };
-        requests.take(&account(who), Instant::now()).map_err(|wait| {
+        let account = all_shares(who).unwrap_or_else(|| account(who));
+        requests.take(&account, Instant::now()).map_err(|wait| {
             too_much(
                 format!("{} sends too many requests", who.name),
                 "Wait for the time in Retry-After. The daemon's operator sets the rate with --rate-limit.",
@@ -119,15 +120,23 @@ impl Limits {
     }
 }
 
-/// Returns the account for a principal's use: its key, or its name if it has no key. Whoever watches by a share uses
-/// nothing of the sharer's.
+/// Returns the account for a principal's use: its key, or its name if it has no key. A share has an account of its own,
+/// so that its watchers use up nothing of the sharer's.
 fn account(who: &Principal) -> String {
-    match (&who.share, &who.key) {
-        // No name and no id begins so.
-        (Some(share), _) => format!("/shares/{share}"),
-        (None, Some(key)) => key.to_string(),
-        (None, None) => who.name.clone(),
+    match &who.share {
+        // Names and ids never begin with a slash.
+        Some(share) => format!("/shares/{share}"),
+        None => maker(who).to_owned(),
     }
+}
+
+/// Returns the account of all shares by the same sharer, for a watcher. Whoever makes many shares gets no more by it.
+fn all_shares(who: &Principal) -> Option<String> {
+    who.is_watcher().then(|| format!("/shares of {}", maker(who)))
+}
+
+fn maker(who: &Principal) -> &str {
+    who.key.as_ref().map_or(&who.name, KeyId::as_str)
 }
 
 fn too_much(message: String, hint: &str, wait: Duration) -> Refusal {

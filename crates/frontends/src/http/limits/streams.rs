@@ -26,12 +26,14 @@ use futures_util::future::BoxFuture;
 use hyper::body::Frame;
 use sandbox::{Error, ErrorKind};
 
-use super::{account, too_much};
+use super::{account, all_shares, too_much};
 use crate::http::{auth::Authenticate, error::Refusal, link_auth::LinkPlaces};
 
 const EVENT_STREAM: &str = "text/event-stream";
 /// How long a caller with too many streams is told to wait. Nobody knows when one ends.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The hint of limits that several callers share.
+const WAIT: &str = "Try again when others have finished.";
 
 /// Streams that all links of one principal may hold open. Whoever passes a link on does not pass on all places.
 const MAX_LINK_STREAMS: usize = 64;
@@ -39,6 +41,9 @@ const MAX_LINK_STREAMS: usize = 64;
 const MAX_STREAMS_OF_ONE_LINK: usize = 32;
 /// Streams that all watchers by one share may hold open.
 const MAX_SHARE_STREAMS: usize = 64;
+/// The same of all shares of one principal. A principal can make hundreds of shares, and must not take the streams of
+/// others with them.
+const MAX_STREAMS_OF_ALL_SHARES: usize = 128;
 
 /// How many streams are open, and how many may be.
 #[derive(Debug)]
@@ -81,10 +86,10 @@ impl Streams {
     }
 }
 
-/// Where a stream is booked.
+/// A limit that a stream counts towards.
 struct Account {
     name: String,
-    /// Its limit, and the refusal of one more.
+    /// Most streams, and the message for one more.
     most: usize,
     refusal: String,
     hint: &'static str,
@@ -119,7 +124,7 @@ pub(crate) struct StreamLease {
     streams: Option<Arc<Streams>>,
     auth: Arc<dyn Authenticate>,
     who: Principal,
-    /// The asker has a link only.
+    /// Set if the asker came by a link instead of a key.
     link: Option<LinkPlaces>,
 }
 
@@ -133,7 +138,7 @@ impl StreamLease {
         Self { link, ..self }
     }
 
-    /// Tells apart those who share no connection.
+    /// Identifies the caller: connections to servers inside are kept for the same caller only.
     pub(crate) fn caller(&self) -> String {
         format!("{} {:?}", account(&self.who), self.link)
     }
@@ -143,13 +148,13 @@ impl StreamLease {
         let of_all_links = || {
             let most = streams.max_each.min(MAX_LINK_STREAMS);
             let refusal = format!("{most} streams by links are open for {who}");
-            // No name and no id begins so.
-            Account {
-                name: format!("/links/{own}"),
-                most,
-                refusal,
-                hint: "Try again when others have finished.",
-            }
+            // Names and ids never begin with a slash.
+            Account { name: format!("/links/{own}"), most, refusal, hint: WAIT }
+        };
+        let of_all_shares = |name| {
+            let most = streams.max_each.min(MAX_STREAMS_OF_ALL_SHARES);
+            let refusal = format!("{most} streams by shares are open for whoever made this one");
+            Account { name, most, refusal, hint: WAIT }
         };
         match &self.link {
             Some(LinkPlaces::OneLink(link)) => {
@@ -164,7 +169,8 @@ impl StreamLease {
                 let most = if is_share { streams.max_each.min(MAX_SHARE_STREAMS) } else { streams.max_each };
                 let refusal = format!("{who} has {most} streams open");
                 let hint = "Close one. The daemon's operator sets the limit with --max-streams.";
-                vec![Account { name: own, most, refusal, hint }]
+                let of_this = Account { name: own, most, refusal, hint };
+                all_shares(&self.who).map(of_all_shares).into_iter().chain([of_this]).collect()
             }
         }
     }
@@ -351,6 +357,23 @@ mod tests {
         assert!(get(&link("three")).unwrap_err().error.to_string().contains("by links"));
         let _own: Vec<_> = (0..2 * MAX_LINK_STREAMS).map(|_| get(&ana).unwrap()).collect();
         assert!(get(&ana).is_err());
+    }
+
+    #[test]
+    fn many_shares_get_no_more_than_a_few_and_take_none_of_their_makers() {
+        let ana = lease(512, 1024);
+        let share = |byte| {
+            let share = Some(sandbox::ShareId::from_random([byte; 8]));
+            StreamLease { who: Principal { share, ..ana.who.clone() }, ..ana.clone() }
+        };
+        let get = |lease: &StreamLease| lease.count(&Method::GET, Response::new(endless()));
+        let mut held: Vec<_> = (0..MAX_SHARE_STREAMS).map(|_| get(&share(1)).unwrap()).collect();
+        assert!(get(&share(1)).unwrap_err().error.to_string().contains("has 64 streams"));
+        held.extend((MAX_SHARE_STREAMS..MAX_STREAMS_OF_ALL_SHARES).map(|_| get(&share(2)).unwrap()));
+        assert!(get(&share(3)).unwrap_err().error.to_string().contains("by shares"));
+        held.push(get(&ana).unwrap());
+        drop(held);
+        assert!(ana.streams.as_ref().unwrap().open().n_each.is_empty());
     }
 
     #[test]

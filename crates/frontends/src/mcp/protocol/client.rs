@@ -99,7 +99,7 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
 
 /// The owner of a session: a key, or a user where there is no key. A principal that has the same key and other rights,
 /// or came by a session of the dashboard, is another owner.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
     name: String,
     scope: Scope,
@@ -114,6 +114,11 @@ impl Owner {
             None => format!("name {}", who.name),
         };
         Self { name, scope: who.scope.clone(), access: who.access, session: who.session }
+    }
+
+    /// The account that its sessions count towards: a key's sessions of the dashboard are not one each.
+    pub(super) fn account(&self) -> &str {
+        &self.name
     }
 }
 

@@ -37,8 +37,8 @@ const IDLE_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 const INIT_LIMIT: Duration = Duration::from_secs(30);
 /// All sessions together. One more, and whoever has the most loses the one that is idle longest.
 const MAX_SESSIONS: usize = 1024;
-/// The sessions of one owner; one more costs it the one that is idle longest. Where none is idle, there is no further
-/// one.
+/// The sessions of one key, or of one user without a key; one more costs it the one that is idle longest. Where none is
+/// idle, there is no further one.
 const MAX_SESSIONS_EACH: usize = 256;
 /// The time between two looks for events that nobody will come back for.
 const PRUNE_EVERY: Duration = Duration::from_secs(30);
@@ -107,20 +107,20 @@ impl Sessions {
         Arc::new(OwnSessions { all: Arc::clone(self), owner, ended, is_full: AtomicBool::new(false) })
     }
 
-    /// Makes room for one more of `owner` where there is none: takes the session that was idle longest. An error where
-    /// all are in use.
+    /// Makes room for one more of `owner` where there is none: takes the session that was idle longest, of its own
+    /// account or of the one that has the most. An error where all are in use.
     fn make_room(&self, owner: &Owner) -> Result<Option<(SessionId, Entry)>, Full> {
         let mut entries = self.entries();
-        let mut n_each: HashMap<&Owner, usize> = HashMap::new();
-        entries.values().for_each(|entry| *n_each.entry(&entry.owner).or_default() += 1);
-        let most = if n_each.get(owner).is_some_and(|n| *n >= self.max_each) {
-            owner.clone()
+        let mut n_each: HashMap<&str, usize> = HashMap::new();
+        entries.values().for_each(|entry| *n_each.entry(entry.owner.account()).or_default() += 1);
+        let most = if n_each.get(owner.account()).is_some_and(|n| *n >= self.max_each) {
+            owner.account().to_owned()
         } else if entries.len() >= self.max {
-            n_each.into_iter().max_by_key(|(_, n)| *n).ok_or(Full)?.0.clone()
+            n_each.into_iter().max_by_key(|(_, n)| *n).ok_or(Full)?.0.to_owned()
         } else {
             return Ok(None);
         };
-        let idle = entries.iter().filter(|(_, entry)| entry.owner == most && entry.is_idle());
+        let idle = entries.iter().filter(|(_, entry)| entry.owner.account() == most && entry.is_idle());
         let id = idle.min_by_key(|(_, entry)| entry.last_used).ok_or(Full)?.0.clone();
         Ok(entries.remove_entry(&id))
     }
@@ -278,7 +278,7 @@ impl SessionManager for OwnSessions {
 
 #[cfg(test)]
 mod tests {
-    use engine::Principal;
+    use engine::{Access, Principal};
 
     use super::*;
 
@@ -315,6 +315,11 @@ mod tests {
         }
         assert!(bob.has(&made[0].0) && !ana.has(&made[1].0), "its own oldest one");
         assert!(ana.has(&made[2].0) && ana.has(&made[3].0));
+        // With other rights she is another owner, and has no further sessions.
+        let who = Principal { access: Access::ReadOnly, ..Principal::operator("ana") };
+        let looks = sessions.of(Owner::of(&who), CancellationToken::new());
+        let (third, _third) = looks.create_session().await.unwrap();
+        assert!(looks.has(&third) && !ana.has(&third) && !ana.has(&made[2].0) && ana.has(&made[3].0));
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ use crate::{
 const SIGINT: i32 = 2;
 /// The prefix of the names of contexts for TypeScript, which is run by the interpreter of JavaScript.
 const TYPESCRIPT: &str = "typescript-";
-/// The language of a context that names none.
+/// The language of a context if the request names none.
 const DEFAULT_LANGUAGE: &str = "python";
 
 #[derive(Debug, Default, Deserialize)]
@@ -80,7 +80,7 @@ pub(super) async fn create_context(
     Ok(Json(shape(&made.context)))
 }
 
-/// Every piece of code would fail in a context whose interpreter cannot run TypeScript.
+/// Refuses a context for TypeScript if the sandbox cannot run it: every run in it would fail.
 async fn refuse_without_compiler(sandbox: SandboxHandle<'_>) -> Result<()> {
     let SandboxHandle { engine, who, which } = sandbox;
     let found = engine.languages(who, which).await?;
@@ -218,11 +218,11 @@ pub(super) async fn interrupt(ask: Ask) -> ApiResult<()> {
     }
 }
 
-/// The run of a context; nothing if it rests.
+/// Returns the run that a context is busy with, if any.
 async fn running_in(sandbox: SandboxHandle<'_>, context: &str) -> Result<Option<ExecId>> {
     let (name, _) = known(sandbox, context).await?;
     let all = sandbox.engine.execs(sandbox.who, sandbox.which).await?;
-    // The oldest runs, and the others wait.
+    // The oldest unfinished one is running; the others wait for it.
     let found = all.into_iter().find(|exec| {
         let cell = exec.cell.as_ref();
         exec.state != ExecState::Done && cell.and_then(|cell| cell.context.as_ref()) == Some(&name)

@@ -9,12 +9,12 @@ const MAX_LINE_BYTES: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     open: [Vec<u8>; 2],
-    /// Whether lines are told with what ends them.
+    /// Whether lines keep their line ends.
     keeps_ends: bool,
 }
 
 impl Lines {
-    /// For readers who put the pieces together as they are.
+    /// Lines with their line ends, for readers who join them without adding any.
     pub(super) fn with_ends() -> Self {
         Self { keeps_ends: true, ..Self::default() }
     }

@@ -7,9 +7,9 @@ use sandbox::{Result, SandboxPlan};
 
 use crate::dialects::opensandbox::handle::SandboxHandle;
 
-/// A path that is longer than the kernel takes needs no exact end.
+/// Longest path that the kernel takes. Expansion stops beyond it, since the path is refused anyway.
 const MAX_PATH_BYTES: usize = 4096;
-/// As much of `/etc/passwd` as is read.
+/// Most bytes of `/etc/passwd` that are read.
 const MAX_PASSWD_BYTES: usize = 1024 * 1024;
 
 /// A path as the sandbox has it.
@@ -22,7 +22,7 @@ pub(super) async fn expanded(sandbox: SandboxHandle<'_>, path: &str) -> Result<S
         Some(rest) if rest.is_empty() || rest.starts_with('/') => {
             format!("{}{rest}", home(sandbox, &plan).await.trim_end_matches('/'))
         }
-        // Another user's home directory has no name there either.
+        // `~user` is not expanded, as in execd.
         _ => path.to_owned(),
     };
     Ok(with_values(&path, &plan.env))

@@ -90,7 +90,7 @@ pub(super) async fn status(ask: Ask) -> ApiResult<Json<Value>> {
     Ok(Json(json!({ "session_id": exec.id, "running": exec.outcome.is_none(), "output_offset": offset })))
 }
 
-/// Hangs up. What ended so does not exist any more.
+/// Hangs up. A session that was deleted so is not found any more.
 pub(super) async fn delete(ask: Ask) -> ApiResult<()> {
     let exec = terminal(&ask).await?;
     match commands::hang_up(ask.sandbox(), &exec.id).await {

@@ -119,7 +119,11 @@ pub(super) async fn download(ask: Ask, headers: HeaderMap) -> ApiResult<Response
     let sandbox = ask.awake().await?;
     let SandboxHandle { engine, who, which } = sandbox;
     let path = &expanded(sandbox, path).await?;
-    let entry = engine.stat(who, which, path, true).await?;
+    let mut entry = engine.stat(who, which, path, false).await?;
+    let is_link = entry.kind == FileKind::Symlink;
+    if is_link {
+        entry = engine.stat(who, which, path, true).await?;
+    }
     if entry.kind == FileKind::Directory {
         return Err(Error::invalid(format!("{path} is a directory")).about(Thing::File, path).into());
     }
@@ -137,8 +141,8 @@ pub(super) async fn download(ask: Ask, headers: HeaderMap) -> ApiResult<Response
         Part::Whole => (0, None),
         Part::Piece { start, length } => (start, Some(length)),
     };
-    // As long as it is now: what is appended meanwhile would go beyond the length that is told.
-    let told = length.or_else(|| known_size(path, entry.size));
+    // Only as much as there is now: what is appended meanwhile would go beyond the length that is told.
+    let told = length.or_else(|| known_size(path, entry.size).filter(|_| !is_link));
     let (entry, bytes) = engine.read_file(who, which, path, start, told).await?;
     let mut response = Body::from_stream(bytes).into_response();
     let answer = response.headers_mut();
@@ -160,7 +164,8 @@ pub(super) async fn download(ask: Ask, headers: HeaderMap) -> ApiResult<Response
     Ok(response)
 }
 
-/// The size of a file, where it is true: the kernel's own files tell another one than they have.
+/// The size of a file that can be relied on. The kernel's own files report another one than they have, and a link may
+/// lead to one of them.
 fn known_size(path: &str, size: u64) -> Option<u64> {
     let is_of_kernel = ["/proc", "/sys"].iter().any(|place| sandbox::is_beneath(path, place));
     (size > 0 && !is_of_kernel).then_some(size)

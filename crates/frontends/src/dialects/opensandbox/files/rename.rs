@@ -7,7 +7,7 @@ use crate::dialects::opensandbox::handle::SandboxHandle;
 /// Moves one entry, and makes missing directories on the way to its new place. What is there already stays.
 pub(crate) async fn rename(sandbox: SandboxHandle<'_>, from: &str, to: &str) -> Result<()> {
     let SandboxHandle { engine, who, which } = sandbox;
-    // First: no directory is made for what cannot be moved.
+    // Checked first, so that no directory is made for an entry that does not exist.
     engine.stat(who, which, from, false).await?;
     if let Some((parent, _)) = to.trim_end_matches('/').rsplit_once('/')
         && !parent.is_empty()

@@ -54,7 +54,7 @@ fn metadata(text: &str) -> Result<Vec<Label>> {
     let address = format!("/?{text}").parse().map_err(|_malformed| wrong())?;
     let axum::extract::Query(pairs) = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&address)
         .map_err(|_unreadable| wrong())?;
-    // `key` and `key=` are read the same, and no sandbox is meant by a key without a value.
+    // The parser reads `key` like `key=`. A key without a value is a mistake, not a label without a value.
     if text.split('&').any(|pair| !pair.is_empty() && !pair.contains('=')) {
         return Err(wrong());
     }

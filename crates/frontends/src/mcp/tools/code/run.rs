@@ -22,6 +22,7 @@ use crate::{
             lacks::{self, FailedCommand},
             telling::{Followed, while_running},
         },
+        words::KnownTools,
     },
 };
 
@@ -197,7 +198,8 @@ async fn run_in(call: &Call, target: &CodeSandbox, prepared: Prepared, spec: &Ce
     let rest = |cursor| rest_of_output(call, &target.name, exec, cursor);
     let mut finished = collected.finish(end.outcome(), rest);
     tell_rest_of_result(&mut finished, &target.name);
-    finished.truncated.extend(changed_files::shorten(&mut finished.result.files, &target.name));
+    let known = KnownTools::of(call, &call.surface);
+    finished.truncated.extend(changed_files::shorten(&mut finished.result.files, Some(&target.name), &known));
     conclude(call, finished, &launched, &end, target, &prepared, &network).await
 }
 

@@ -34,7 +34,7 @@ use crate::mcp::{
 };
 
 const COMMAND: &str = "command";
-/// How long a poll of what runs in the background is proposed to wait: less than most clients wait for an answer.
+/// `waitMs` in the proposed poll of a background command: less than most clients wait for an answer.
 const FOLLOW_MS: u64 = 10_000;
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -259,7 +259,7 @@ async fn lack(result: &ExecResult, outcome: Option<&ExecOutcome>, terms: &Terms<
     lacks::warning(terms.call, &SandboxRef::from(&terms.exec.sandbox), &failed).await
 }
 
-/// The way to run something longer.
+/// Advice for a command that needs more time.
 fn more_time(is_removed: bool) -> &'static str {
     match is_removed {
         true => {
@@ -316,7 +316,8 @@ fn render(
     }
     warnings.extend(gathered.files.warning().map(str::to_owned));
     let mut files = gathered.files.linked(&terms.call.links(), &terms.exec.sandbox, terms.name);
-    let files_cut = changed_files::shorten(&mut files, terms.name);
+    let known = KnownTools::of(terms.call, &terms.call.surface);
+    let files_cut = changed_files::shorten(&mut files, (!is_removed).then_some(terms.name), &known);
     let result = ExecResult {
         files,
         stdout: stdout.text,

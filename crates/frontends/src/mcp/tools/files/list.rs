@@ -9,11 +9,14 @@ use serde_json::{Value, json};
 use super::{Kind, explained, explained_at, explained_of, full_mode, iso};
 use crate::mcp::{
     Answer, Call, Failure, Nullable, Tool, ToolResult, next_call::written, tools::fitting::fit,
+    words::KnownTools,
 };
 
 /// Entries in one answer when the caller does not say, and at most.
 const DEFAULT_LIMIT: u32 = 1000;
 pub(in crate::mcp::tools) const MAX_LIMIT: u32 = 10_000;
+
+const SEARCH: &str = "sandbox_fs_search";
 
 pub(super) fn tools() -> Vec<Tool> {
     tools! { Files;
@@ -107,29 +110,43 @@ pub(in crate::mcp::tools) fn listed_entries(
     }
     let n_seen = n_skipped + entries.len();
     let is_page = found.truncated && cut.is_none();
+    let known = KnownTools::of(call, &call.surface);
+    let searches = tools == "sandbox_fs" && known.has(SEARCH);
+    let next_of = |ways: &[String]| match known.way_to(SEARCH).filter(|_| searches) {
+        Some(way) => format!("{} {way}", next_of(ways)),
+        None => next_of(ways),
+    };
     if let Some(cut) = &mut cut {
         let at_least = if found.truncated { "more than " } else { "" };
-        let mut ways = ways_on(tools, arguments, &entries, n_seen);
+        let mut ways = ways_on(tools, arguments, &entries, n_seen, searches);
         if !found.truncated && n_skipped == 0 {
             ways.push(format!("{} for all of them", arguments.again(tools, json!({ "limit": n_found }))));
         }
-        cut.hint = Some(format!(
-            "{} of {at_least}{n_found} entries are listed. Call {}.",
-            entries.len(),
-            ways.join(", or ")
-        ));
+        let (n_listed, next) = (entries.len(), next_of(&ways));
+        cut.hint = Some(format!("{n_listed} of {at_least}{n_found} entries are listed. {next}"));
     }
     let more = is_page.then(|| {
-        format!(
-            "There are more entries, or listing them took too long. Call {}.",
-            ways_on(tools, arguments, &entries, n_seen).join(", or ")
-        )
+        let next = next_of(&ways_on(tools, arguments, &entries, n_seen, searches));
+        format!("There are more entries, or listing them took too long. {next}")
     });
     Answer::new(entries).truncate(cut).warn_all(more)
 }
 
-/// The calls that lead on from a listing that is not whole.
-fn ways_on(tools: &str, arguments: &ListArguments, entries: &[FsEntry], n_seen: usize) -> Vec<String> {
+fn next_of(ways: &[String]) -> String {
+    match ways {
+        [] => "List the directories below it one by one.".to_owned(),
+        ways => format!("Call {}.", ways.join(", or ")),
+    }
+}
+
+/// The calls that lead on from a listing that is not whole. `searches`: whether the caller can search by name.
+fn ways_on(
+    tools: &str,
+    arguments: &ListArguments,
+    entries: &[FsEntry],
+    n_seen: usize,
+    searches: bool,
+) -> Vec<String> {
     let ListArguments { name, path, recursive, limit, .. } = arguments;
     let mut ways = Vec::new();
     if !entries.is_empty() && n_seen < MAX_LIMIT as usize {
@@ -144,9 +161,9 @@ fn ways_on(tools: &str, arguments: &ListArguments, entries: &[FsEntry], n_seen: 
         let one = json!({ "name": name, "path": directory.path });
         ways.push(format!("{} for one directory", written(&format!("{tools}_list"), &one)));
     }
-    if tools == "sandbox_fs" {
+    if searches {
         let some = json!({ "name": name, "path": path, "glob": "*.py" });
-        ways.push(format!("{} for those of a name", written("sandbox_fs_search", &some)));
+        ways.push(format!("{} for those of a name", written(SEARCH, &some)));
     }
     ways
 }

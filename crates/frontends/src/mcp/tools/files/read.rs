@@ -129,9 +129,9 @@ async fn read_bytes(call: &Call, which: &SandboxRef, arguments: ReadArguments) -
 /// Returns the type of a picture, by its first bytes.
 fn picture(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => Some("image/png"),
         [0xFF, 0xD8, 0xFF, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
         _ => None,
     }

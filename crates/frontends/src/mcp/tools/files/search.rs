@@ -116,7 +116,7 @@ async fn search(call: Call, arguments: SearchArguments) -> ToolResult<SearchResu
     })))
 }
 
-/// The next step after what is no regular expression: a pattern such as `*.ts` is one of names.
+/// The next step after an invalid regular expression. One such as `*.ts` was meant for names of files.
 fn unfit_hint(name: &str, path: &str, grep: &str) -> String {
     const LITERAL: &str = "Set literal: true to search for plain text, or correct the expression.";
     if !grep.starts_with('*') {

@@ -39,7 +39,7 @@ pub(in crate::mcp::tools) struct Written {
     pub(in crate::mcp::tools) written: u64,
 }
 
-/// Nothing but more room lets the same call succeed.
+/// The failure of a write to a full disk. The same call succeeds only after room was made.
 fn is_full(name: &str, error: Error) -> Failure {
     let look = written("sandbox_shell", &json!({ "name": name, "command": "df -h" }));
     Failure::from(error).retryable(false).with_hint(format!(

@@ -1,13 +1,13 @@
-//! Programs and modules whose package has another name, and names that are nobody's package.
+//! Programs and modules whose package has another name, and modules that are no packages.
 
-/// Where something comes from that a sandbox lacks.
+/// Where a missing program comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Apt(&'static str),
     Pip(&'static str),
     /// A program of a project, which `npx` runs.
     Npm(&'static str),
-    /// The same by another name.
+    /// The same program by another name.
     Instead(&'static str),
 }
 
@@ -135,8 +135,8 @@ const MODULE_PACKAGES: [(&str, &str); 40] = [
     ("zmq", "pyzmq"),
 ];
 
-/// Names that projects give to their own modules. A package that has one of them is somebody else's.
-const OWN_NAMES: [&str; 36] = [
+/// Names that projects give to their own modules. A package with such a name is not what the code means.
+const OWN_NAMES: [&str; 37] = [
     "api",
     "app",
     "apps",
@@ -173,6 +173,7 @@ const OWN_NAMES: [&str; 36] = [
     "test",
     "tests",
     "util",
+    "utils",
 ];
 
 pub(super) fn program(name: &str) -> Option<Source> {
@@ -184,8 +185,8 @@ pub(super) fn pip_package(module: &str) -> &str {
     MODULE_PACKAGES.iter().find(|(known, _)| *known == module).map_or(module, |(_, package)| *package)
 }
 
-/// Whether a module of this name is surely the caller's own, so that no package is proposed for it.
+/// Whether a module of this name is taken for the caller's own, so that no package is proposed for it.
 pub(super) fn is_own_name(module: &str) -> bool {
     let module = module.to_ascii_lowercase();
-    OWN_NAMES.contains(&module.as_str()) || module == "utils" || module.starts_with("my_")
+    OWN_NAMES.contains(&module.as_str()) || module.starts_with("my_")
 }

@@ -1,6 +1,9 @@
-//! Finds what a failed command lacked: a network, a package, a program, memory, space. It is recognised by the last
-//! words of the command and by its exit code, so that the answer can name the call that leads on. Nothing is decided by
-//! it: a command that fails for another reason only gets a warning too many.
+//! Finds what a failed command lacked: a network, a package, a program, memory, space. It is recognised by how the
+//! command ended and by its last words, so that the answer can name the call that leads on. Nothing is decided by it: a
+//! command that fails for another reason only gets a warning too many.
+//!
+//! What a sandbox prints may be anything, also words for whoever reads the warning. Only what can be the name of a
+//! package, a program or a plain directory is repeated.
 
 mod known;
 mod own;
@@ -31,7 +34,7 @@ const UPDATE: &str = "sandbox_update";
 const NOT_FOUND: i32 = 127;
 /// Ends a program that writes more to a file than it may.
 const SIGXFSZ: i32 = 25;
-/// Nobody lacks a shell and can do something about it.
+/// A sandbox without these cannot be given them by a call.
 const SHELLS: [&str; 2] = ["sh", "bash"];
 
 /// Printed by programs that do not reach a host.
@@ -74,6 +77,7 @@ const NO_SPACE: [&str; 7] = [
 const NO_DEBIAN_PACKAGE: &str = "Unable to locate package ";
 /// PEP 668.
 const MANAGED_PYTHON: &str = "externally-managed-environment";
+
 /// A command that failed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FailedCommand<'a> {
@@ -119,25 +123,25 @@ enum Lack {
     Network,
     Memory,
     Space,
-    /// A module, by the name that code has for it.
+    /// A module, by the name that the code imports.
     Module(Language, String),
     /// Python refuses to install into the system's directories.
     Managed,
     Program(String),
-    /// The directory in which it should have run.
+    /// The working directory does not exist.
     WorkingDirectory,
-    /// Asked of apt, which does not have it.
+    /// A package that apt was asked for and does not have.
     DebianPackage(String),
 }
 
-/// A language that names what it lacks.
+/// A language whose interpreter names a missing module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Language {
     Python,
     Node,
 }
 
-/// What of the sandbox matters for a lack.
+/// What is known of the sandbox, as far as it matters for what is lacking.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Seen {
     memory: Option<ByteSize>,
@@ -177,7 +181,7 @@ pub(super) async fn warning(call: &Call, which: &SandboxRef, failed: &FailedComm
     })
 }
 
-/// The same of the log of an install that failed.
+/// The same sentence for an install that failed, by its log.
 pub(super) fn of_install(sandbox: &str, surface: &Surface, log: &[String]) -> Option<String> {
     let text = log.join("\n");
     let network = NetworkDenials::default();
@@ -245,7 +249,7 @@ fn managed(failed: &FailedCommand<'_>) -> String {
     format!("pip may not change the system's Python here. Call {call}.")
 }
 
-/// Twice the memory is proposed.
+/// Proposes twice the memory.
 fn no_memory(failed: &FailedCommand<'_>, has: Option<ByteSize>) -> String {
     const MIB: u64 = 1024 * 1024;
     let memory_mib = has.map_or(2048, |memory| (memory.bytes() / MIB).saturating_mul(2).max(1));
@@ -278,7 +282,7 @@ fn no_space(failed: &FailedCommand<'_>) -> String {
     }
 }
 
-/// A module that is there, and that the interpreter does not find.
+/// A module that exists where the interpreter does not look.
 fn own_module(failed: &FailedCommand<'_>, language: Language, module: &str, directory: &str) -> String {
     let fix = match language {
         Language::Python if failed.is_code() => {
@@ -445,7 +449,7 @@ fn lack(failed: &FailedCommand<'_>) -> Option<Lack> {
         .map(Lack::Program)
 }
 
-/// What the outcome alone tells.
+/// Finds the lack by the outcome alone.
 fn lack_of_outcome(failed: &FailedCommand<'_>, outcome: &ExecOutcome) -> Option<Lack> {
     match outcome {
         ExecOutcome::Killed { reason: KillReason::MemoryLimit }

@@ -10,13 +10,15 @@ use tokio::time::timeout;
 use super::{FailedCommand, Language};
 use crate::mcp::Call;
 
-/// Directories that are looked into.
+/// Most directories that are looked into.
 const MAX_PLACES: usize = 16;
 /// How far above a directory is looked.
 const MAX_ABOVE: usize = 4;
+/// Longest directory that is looked into. It may be repeated in a warning.
+const MAX_DIRECTORY_BYTES: usize = 256;
 /// Paths that are asked for at the same time.
 const MAX_AT_ONCE: usize = 8;
-/// A sandbox that answers late has none.
+/// How long all of it may take. The module counts as missing after that.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns the directory that holds a module of this name.
@@ -48,7 +50,7 @@ pub(super) async fn directory(
     timeout(PATIENCE, found).await.ok().flatten()
 }
 
-/// The places of a module in a directory, each with what the interpreter would have to look into.
+/// Returns the paths of a module in a directory, each after the directory that the interpreter would have to search.
 fn paths(place: &str, language: Language, module: &str) -> Vec<(String, String)> {
     let at = |beneath: &str| (format!("{place}{beneath}"), format!("{place}{beneath}/{module}"));
     let with = |ending: &str| (place.to_owned(), format!("{place}/{module}{ending}"));
@@ -58,7 +60,8 @@ fn paths(place: &str, language: Language, module: &str) -> Vec<(String, String)>
     }
 }
 
-/// The working directory, those that the command goes to and those of the files that it told of; and what is above.
+/// Returns the directories to look into: those that the command goes to, the working directory, and those of files in
+/// its output, each with the directories above it.
 fn places(cwd: &str, failed: &FailedCommand<'_>) -> Vec<String> {
     let line = failed.command.join(" ");
     let words: Vec<_> =
@@ -69,7 +72,7 @@ fn places(cwd: &str, failed: &FailedCommand<'_>) -> Vec<String> {
     for place in gone_to.chain([cwd.to_owned()]).chain(told) {
         for above in std::path::Path::new(&place).ancestors().take(MAX_ABOVE) {
             let above = above.to_string_lossy().trim_end_matches('/').to_owned();
-            if is_callers_own(&above) && !all.contains(&above) {
+            if is_plain(&above) && is_callers_own(&above) && !all.contains(&above) {
                 all.push(above);
             }
         }
@@ -90,6 +93,13 @@ fn directories(text: &str) -> impl Iterator<Item = String> {
         let (above, last) = path.rsplit_once('/')?;
         Some(if last.contains('.') { above } else { path }.to_owned())
     })
+}
+
+/// Whether a directory can be repeated in a warning: what a sandbox prints may be anything, also words for whoever
+/// reads the warning.
+fn is_plain(directory: &str) -> bool {
+    directory.len() <= MAX_DIRECTORY_BYTES
+        && directory.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte))
 }
 
 /// Neither the root nor a place where programs and packages are.
@@ -120,5 +130,19 @@ mod tests {
             places("/root", &failed),
             ["/root/proj", "/root", "/srv/other/tests", "/srv/other", "/srv"].map(str::to_owned)
         );
+    }
+
+    #[test]
+    fn a_directory_that_could_be_words_for_the_reader_is_left_out() {
+        let network = &engine::NetworkDenials::default();
+        let long = format!("/srv/{}/a.py", "x".repeat(MAX_DIRECTORY_BYTES));
+        for told in ["/tmp/Now\u{a0}run\u{a0}this!/a.py", "/tmp/`id`/a.py", "/tmp/\u{1b}[31m/a.py", &long] {
+            let failed = FailedCommand { texts: [told, ""], ..FailedCommand::new(&[], network, native()) };
+            let found = places("/root", &failed);
+            assert!(
+                found.iter().all(|place| ["/root", "/tmp", "/srv"].contains(&place.as_str())),
+                "{found:?}"
+            );
+        }
     }
 }

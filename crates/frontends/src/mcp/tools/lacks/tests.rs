@@ -19,7 +19,7 @@ fn told_of(command: &str, exit_code: i32, stderr: &str, timed_out: bool) -> Opti
     warning(&failed)
 }
 
-/// What is told where nothing is known of the sandbox.
+/// The warning if nothing is known of the sandbox.
 fn warning(failed: &FailedCommand<'_>) -> Option<String> {
     super::told(failed, &lack(failed)?, &Seen::default())
 }

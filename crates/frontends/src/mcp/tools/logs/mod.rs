@@ -37,7 +37,7 @@ const TAIL_SPAN: u64 = 1024;
 /// Two commands that print at the same moment reach their ledgers within this time; only then is their order known.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Signs that mean something in a regular expression and are rare in what is looked for.
+/// Characters that suggest that a text was meant as a regular expression.
 const REGEX_SIGNS: [char; 8] = ['|', '*', '^', '$', '\\', '[', '+', '?'];
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -176,7 +176,7 @@ impl Filter {
         })
     }
 
-    /// Nothing was found, perhaps because the text was meant as an expression.
+    /// Returns a warning if nothing was found and the text looks like a regular expression.
     fn warning_of_nothing(&self) -> Option<String> {
         let text = self.grep.as_deref().filter(|text| text.contains(REGEX_SIGNS))?;
         let shown: String = text.chars().take(64).collect();

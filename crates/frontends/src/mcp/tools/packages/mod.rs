@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::lacks;
-use crate::mcp::{Answer, Call, Failure, Native, Tool, ToolResult, next_call::written};
+use crate::mcp::{Answer, Call, Failure, Native, Tool, ToolResult, next_call::written, words::KnownTools};
 
 /// How long a call waits for a job unless it says otherwise, and at most.
 // Some clients give up on a call after five seconds.
@@ -21,7 +21,7 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(3);
 const MAX_WAIT: Duration = Duration::from_secs(300);
 /// How often a caller who asked for it hears the last line of the log.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// How long the next call for a job is proposed to wait.
+/// `waitMs` in the proposed next call for a job.
 const WAIT_MS: u64 = 10_000;
 /// Jobs that one answer lists.
 const MAX_JOBS: usize = 20;
@@ -167,48 +167,67 @@ enum StatusAnswer {
 }
 
 async fn status(call: Call, arguments: StatusArguments) -> ToolResult<StatusAnswer> {
-    if arguments.job_id.is_some() || arguments.package.is_some() {
-        return Ok(status_of_one(call, arguments).await?.map(StatusAnswer::One));
-    }
     let which = call.sandbox(&arguments.name)?;
-    let mut jobs = call.engine().package_jobs(&call.who, &which).await.map_err(refused)?;
+    let one = match (&arguments.job_id, &arguments.package) {
+        (Some(id), _) => status_of_job(&call, &which, &arguments, id).await?,
+        (None, Some(package)) => status_of_package(&call, &which, &arguments, package).await?,
+        (None, None) => return status_of_jobs(&call, &which, &arguments).await,
+    };
+    Ok(one.map(StatusAnswer::One))
+}
+
+async fn status_of_jobs(
+    call: &Call,
+    which: &SandboxRef,
+    arguments: &StatusArguments,
+) -> ToolResult<StatusAnswer> {
+    let mut jobs = call.engine().package_jobs(&call.who, which).await.map_err(refused)?;
     jobs.retain(|job| arguments.manager.is_none_or(|manager| job.manager == manager));
     let jobs: Vec<_> = jobs.into_iter().rev().take(MAX_JOBS).map(PackageResult::from).collect();
     let list = written("sandbox_package_list", &json!({ "name": arguments.name }));
-    let none =
-        jobs.is_empty().then(|| format!("No package was installed by a job. Call {list} for what is there."));
+    let way = KnownTools::of(call, &call.surface).way_to("sandbox_package_list");
+    let way = way.map_or(String::new(), |way| format!(" {way}"));
+    let none = jobs
+        .is_empty()
+        .then(|| format!("No package was installed by a job. Call {list} for what is there.{way}"));
     Ok(Answer::new(StatusAnswer::Jobs { jobs }).warn_all(none))
 }
 
-async fn status_of_one(call: Call, arguments: StatusArguments) -> ToolResult<PackageResult> {
-    let which = call.sandbox(&arguments.name)?;
-    let wait = patience(arguments.wait_ms);
-    let (engine, who, name) = (call.engine(), &call.who, &arguments.name);
-    if let Some(id) = &arguments.job_id {
-        let id: PackageJobId = id.parse().map_err(|_malformed| {
-            let shown: String = id.chars().take(64).collect();
-            let list = written("sandbox_package_status", &json!({ "name": name }));
-            Failure::from(Error::not_found(format!("no package job {shown:?}")))
-                .with_hint(format!("Call {list} to see the jobs of the sandbox."))
-        })?;
-        let job = engine.package_job(who, &which, &id).await.map_err(refused)?;
-        return Ok(answer(&call, name, follow(&call, &which, job, wait).await?));
-    }
-    let Some(package) = &arguments.package else {
-        return Err(Failure::invalid("jobId or package is required"));
-    };
-    let manager = arguments.manager;
-    let mut found = engine.package_status(who, &which, manager, package).await.map_err(refused)?;
+async fn status_of_job(
+    call: &Call,
+    which: &SandboxRef,
+    arguments: &StatusArguments,
+    id: &str,
+) -> ToolResult<PackageResult> {
+    let name = &arguments.name;
+    let id: PackageJobId = id.parse().map_err(|_malformed| {
+        let shown: String = id.chars().take(64).collect();
+        let list = written("sandbox_package_status", &json!({ "name": name }));
+        Failure::from(Error::not_found(format!("no package job {shown:?}")))
+            .with_hint(format!("Call {list} to see the jobs of the sandbox."))
+    })?;
+    let job = call.engine().package_job(&call.who, which, &id).await.map_err(refused)?;
+    Ok(answer(call, name, follow(call, which, job, patience(arguments.wait_ms)).await?))
+}
+
+async fn status_of_package(
+    call: &Call,
+    which: &SandboxRef,
+    arguments: &StatusArguments,
+    package: &str,
+) -> ToolResult<PackageResult> {
+    let (engine, who, name, manager) = (call.engine(), &call.who, &arguments.name, arguments.manager);
+    let mut found = engine.package_status(who, which, manager, package).await.map_err(refused)?;
     if let (PackagePresence::Installing, Some(job)) = (found.state, found.job.clone()) {
-        let job = follow(&call, &which, job, wait).await?;
+        let job = follow(call, which, job, patience(arguments.wait_ms)).await?;
         if job.state == PackageState::Installing {
-            return Ok(answer(&call, name, job));
+            return Ok(answer(call, name, job));
         }
-        found = engine.package_status(who, &which, manager, package).await.map_err(refused)?;
+        found = engine.package_status(who, which, manager, package).await.map_err(refused)?;
     }
     let state = found.state.as_str().to_owned();
     if let Some(job) = found.job {
-        let answer = answer(&call, name, job);
+        let answer = answer(call, name, job);
         return Ok(Answer { data: PackageResult { state, ..answer.data }, ..answer });
     }
     let installed = found.version.map(|version| InstalledPackage { name: found.name.clone(), version });

@@ -153,7 +153,7 @@ pub(crate) async fn begin(call: &Call, mut prepared: Prepared, closes_stdin: boo
     Ok(started(prepared.sandbox, launched).warn_all(line.or(lack)))
 }
 
-/// What was lacking for a command that did not start.
+/// Returns a warning about what was lacking for a command that did not start.
 async fn lack_of_unstarted(call: &Call, prepared: &Prepared, launched: &Launched) -> Option<String> {
     let outcome = launched.exec.outcome.as_ref()?;
     let network = NetworkDenials::default();

@@ -79,7 +79,7 @@ impl From<Entry> for Step {
 }
 
 impl Step {
-    /// Whether it tells of more than that the command began, which whoever waits knows.
+    /// Whether it is more than the start of the command, which the caller knows of already.
     pub(super) fn is_news(&self) -> bool {
         match &self.shows {
             Shows::Nothing => false,

@@ -25,6 +25,7 @@ use crate::mcp::{
         lacks::{self, FailedCommand},
         telling::while_waiting,
     },
+    words::KnownTools,
 };
 
 const DEFAULT_LIMIT: u32 = 100;
@@ -38,7 +39,7 @@ const MAX_ENTRIES: usize = 16_384;
 const MAX_LOOK: u64 = 64;
 /// Entries before the end of an exec in which its files are told: theirs, and that of a cell's state.
 const MAX_FILE_ENTRIES: u64 = 4;
-/// Entries before the end of an exec, and bytes of each stream in them, in which it may say what it lacked.
+/// Entries before the end of an exec, and bytes of each stream in them, that are searched for what the command lacked.
 const MAX_LAST_ENTRIES: u64 = 64;
 const MAX_LAST_BYTES: usize = 8 * 1024;
 /// A piece that ends within a character waits this long for the rest, then it is shown with a replacement character.
@@ -357,7 +358,7 @@ impl<'a> Poll<'a> {
         let more_files = changed.warning();
         let name = self.view.sandbox.as_str();
         let mut files = changed.linked(&call.links(), &self.view.sandbox, name);
-        let files_cut = changed_files::shorten(&mut files, name);
+        let files_cut = changed_files::shorten(&mut files, Some(name), &KnownTools::of(call, &call.surface));
         let truncated = page.truncated.map(|cut| cut.told(&self.target.exec)).into_iter().chain(files_cut);
         let polled = Polled {
             events: page.events,
@@ -408,7 +409,7 @@ impl<'a> Poll<'a> {
     }
 }
 
-/// The warnings about what a command that failed lacked.
+/// Returns warnings about what a failed command lacked.
 async fn lacks(
     call: &Call,
     target: &Target,
@@ -416,23 +417,22 @@ async fn lacks(
     outcome: &ExecOutcome,
     last: &Last,
 ) -> Vec<String> {
-    let which = &target.which;
-    let Ok(sandbox) = call.engine().sandbox(&call.who, which).await else { return Vec::new() };
     let network = denials::during(call, view).await;
     let texts = last.texts.each_ref().map(|text| String::from_utf8_lossy(text));
     let failed = FailedCommand {
-        sandbox: Some(sandbox.name.as_str()),
+        // Its name alone could be that of another sandbox, in the caller's own namespace.
+        sandbox: Some(view.sandbox.as_str()),
         outcome: Some(outcome),
         exit_code: i32::from(outcome.exit_code()),
         timed_out: matches!(outcome, ExecOutcome::Killed { reason: KillReason::TimeLimit }),
         texts: [&texts[0], &texts[1]],
         ..FailedCommand::new(&view.command, &network, &call.surface)
     };
-    let lack = lacks::warning(call, which, &failed).await;
+    let lack = lacks::warning(call, &target.which, &failed).await;
     lack.into_iter().chain(denials::told(call, &network, failed.sandbox)).collect()
 }
 
-/// What stands in the ledger right before the end of an exec.
+/// The entries of the ledger right before the end of an exec.
 #[derive(Debug, Default)]
 struct Last {
     /// The files that it changed, which are told together with its end.
