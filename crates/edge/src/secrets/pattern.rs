@@ -25,6 +25,8 @@ pub(super) struct Progress {
     /// For each of them, the number of bytes that it has in the stream. Empty for a pattern without escapes, where each
     /// has one.
     widths: VecDeque<usize>,
+    /// The number of them that have more than one.
+    n_wide: usize,
     /// The end of the stream, if it may be the beginning of an escape.
     partial: Vec<u8>,
 }
@@ -39,10 +41,12 @@ impl Progress {
     fn grow(&mut self, width: usize) {
         self.matched += 1;
         self.widths.push_back(width);
+        self.n_wide += usize::from(width > 1);
     }
 
     fn shrink(&mut self, matched: usize) {
-        self.widths.drain(..self.matched - matched);
+        let dropped = self.widths.drain(..self.matched - matched);
+        self.n_wide -= dropped.filter(|width| *width > 1).count();
         self.matched = matched;
     }
 }
@@ -65,7 +69,8 @@ impl Pattern {
     }
 
     /// Continues with the next piece of the stream. Calls `found` with the range of each occurrence, counted from
-    /// `before` bytes ahead of the piece.
+    /// `before` bytes ahead of the piece. A pattern with escapes may leave out an occurrence that has none: the same
+    /// pattern without escapes finds it.
     pub(super) fn search(
         &self,
         progress: &mut Progress,
@@ -116,7 +121,7 @@ impl Pattern {
         piece: &[u8],
         mut found: impl FnMut(Range<usize>),
     ) {
-        let mut at = 0;
+        let (mut at, mut next_sign) = (0, 0);
         while at < piece.len() {
             if !progress.partial.is_empty() {
                 progress.partial.push(piece[at]);
@@ -126,6 +131,17 @@ impl Pattern {
                     self.step(progress, byte, width, before + at - progress.partial.len(), &mut found);
                 }
                 continue;
+            }
+            if at >= next_sign && escapes != Escapes::Form && progress.n_wide == 0 {
+                next_sign = memchr(escapes.sign(), &piece[at..]).map_or(piece.len(), |plain| at + plain);
+                // Nothing before the next sign is escaped, so an occurrence with an escape begins less than its length
+                // before that.
+                let begin = next_sign.saturating_sub(self.bytes.len() - 1);
+                if begin > at {
+                    progress.shrink(0);
+                    at = begin;
+                    continue;
+                }
             }
             if progress.matched == 0 {
                 let (first, otherwise) = self.first(escapes);
