@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use sandbox::{EventKind, ExecOutcome, ExecState, KillReason, NotStarted};
 use store::{EntryKind, ExecRecord, LedgerError, StoreError};
-use tokio::time::sleep;
+use tokio::{task::yield_now, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -159,6 +159,8 @@ impl Clerk {
         self.core.metrics.exec_ended(&outcome);
         self.shared.exec_ended.notify_one();
         self.running_recorded = true;
+        // Whoever waits is answered before this thread writes the record: the ledger has the end.
+        yield_now().await;
         let is_in_store = self.store(record).await;
         if !is_in_ledger || !is_in_store {
             self.unwritten = Some(Unwritten { entry: (!is_in_ledger).then_some((number, data)) });

@@ -15,6 +15,7 @@ use sandbox::{
 use store::StoreError;
 use tokio::{
     sync::watch,
+    task::yield_now,
     time::{Instant, timeout},
 };
 use tracing::{Instrument as _, Span};
@@ -288,6 +289,10 @@ impl Driver {
     async fn runs(&mut self) {
         // It is in the record, which the next daemon clears away as long as it does not say that the sandbox runs.
         let told = self.begin_first();
+        if told.is_some() {
+            // Its request goes out before this thread writes the record.
+            yield_now().await;
+        }
         let now = self.core.clock.now();
         let is_new = self.record.started_at.is_none();
         self.record.state = SandboxState::Running;
