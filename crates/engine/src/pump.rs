@@ -428,17 +428,19 @@ impl ExecTask {
             () = life.abandoned.cancelled() => return Ok(Followed::Abandoned),
             stream = life.client.attach(self.clerk.exec.id.as_str(), from, wire) => stream?,
         };
-        // For the next request: this connection is taken for as long as the exec lives.
-        tokio::spawn({
-            let client = Arc::clone(&life.client);
-            async move { client.warm().await }
-        });
         if stream.first() > from {
             // Acknowledged, but not in the ledger: somebody truncated that.
             tracing::warn!(exec = %self.clerk.exec.id, from, first = stream.first(), "the guest has lost events");
             self.clerk.exec.lose_output(stream.first() - from);
         }
         self.read(&mut stream).await
+    }
+
+    /// Opens a connection for the next request: this one is taken for as long as the exec lives. Not while a short
+    /// command runs, which would wait for the guest meanwhile.
+    fn warm(&self) {
+        let client = Arc::clone(&self.life.client);
+        tokio::spawn(async move { client.warm().await });
     }
 
     async fn read(&mut self, stream: &mut ExecStream) -> Result<Followed, GuestError> {
@@ -450,6 +452,7 @@ impl ExecTask {
                 () = life.abandoned.cancelled() => return Ok(Followed::Abandoned),
                 event = stream.next() => event?,
                 () = sleep_until(record_running_at), if !self.clerk.running_recorded => {
+                    self.warm();
                     self.clerk.record_running().await;
                     continue;
                 }
@@ -472,6 +475,7 @@ impl ExecTask {
             let after = self.clerk.core.config.deadlines.answer;
             let acknowledged = timeout(after, stream.acknowledge(number)).await;
             if is_last {
+                self.warm();
                 // If the guest does not receive it, it keeps a closed exec a little longer: no harm.
                 return Ok(Followed::Closed);
             }
