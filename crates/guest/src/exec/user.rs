@@ -2,12 +2,16 @@
 //!
 //! Parsed here, not by NSS: the static guest has none, and a workload must not load code into its pid 1.
 
-use std::{fs::OpenOptions, io::Read, os::unix::fs::OpenOptionsExt};
+use std::{fs::OpenOptions, io::Read, os::unix::fs::OpenOptionsExt, sync::LazyLock};
 
 use crate::limits::MAX_USER_FILE_BYTES;
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
+
+/// The maps of our user namespace, which never change once they are written.
+static USER_IDS: LazyLock<String> = LazyLock::new(|| read_bounded("/proc/self/uid_map"));
+static GROUP_IDS: LazyLock<String> = LazyLock::new(|| read_bounded("/proc/self/gid_map"));
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
@@ -20,10 +24,8 @@ pub(crate) struct User {
 /// Finds a user. The error is a sentence that names what is missing.
 pub(crate) fn find(text: &str) -> Result<User, String> {
     let user = lookup(text, || read_bounded(PASSWD), || read_bounded(GROUP))?;
-    for (what, id, map) in
-        [("user", user.uid, "/proc/self/uid_map"), ("group", user.gid, "/proc/self/gid_map")]
-    {
-        if !is_mapped(id, &read_bounded(map)) {
+    for (what, id, map) in [("user", user.uid, &USER_IDS), ("group", user.gid, &GROUP_IDS)] {
+        if !is_mapped(id, map) {
             return Err(format!(
                 "{text:?} needs {what} id {id}, which this sandbox does not have: the daemon's user has no subordinate \
                  ids. Give it some in /etc/subuid and /etc/subgid and install newuidmap, or use user 0"
