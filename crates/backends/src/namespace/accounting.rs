@@ -6,7 +6,7 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
@@ -27,6 +27,8 @@ const MEASURE_EVERY: Duration = Duration::from_millis(500);
 /// constant.
 const MEASURE_SHARE: u32 = 20;
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Between two moments at which sandboxes are looked at. Within one, they are few enough to hold up nobody.
+const SHARED_EVERY: Duration = Duration::from_millis(10);
 /// How often in a row a guest is asked in vain to stop a growing workload.
 const MAX_ASKED: u32 = 3;
 /// How often in a row a tree may be moved while it is measured. Nobody needs that at such depths.
@@ -130,12 +132,21 @@ fn pause_after(took: Duration) -> Duration {
     (took * MEASURE_SHARE).clamp(MEASURE_EVERY, LONGEST_PAUSE)
 }
 
+/// The last of the moments that all sandboxes share, up to this one. A thousand sandboxes that are each looked at on
+/// their own would wake the daemon two thousand times a second.
+fn shared_moment(latest: Instant) -> Instant {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let since = latest.saturating_duration_since(*FIRST);
+    let past = Duration::from_nanos(u64::try_from(since.as_nanos() % SHARED_EVERY.as_nanos()).unwrap_or(0));
+    latest.checked_sub(past).unwrap_or(latest)
+}
+
 /// Measures until it is aborted; kills the workload whenever it is past its limit and still growing.
 pub(crate) async fn watch(host: Arc<Host>, id: SandboxId, quota: Quota) {
     let limit = quota.limit;
     let (mut pause, mut last_cpu, mut judge) = (MEASURE_EVERY, None, Judge::default());
     loop {
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep_until(shared_moment(Instant::now() + pause).into()).await;
         // A workload that has not run has not written.
         let cpu = host.means.cgroups.cpu_micros(id.as_str());
         if cpu.is_some() && cpu == last_cpu {
