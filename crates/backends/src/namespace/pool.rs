@@ -74,6 +74,8 @@ impl PoolConfig {
 #[derive(Debug)]
 pub(super) struct Pool {
     state: Mutex<State>,
+    /// Held while the keeper makes a place or takes one back, so that a pool that is closed waits for that.
+    keeping: tokio::sync::Mutex<()>,
     changed: Arc<Notify>,
     /// Sandboxes that are being made right now.
     n_busy: AtomicUsize,
@@ -123,7 +125,12 @@ impl Default for Pool {
             ids: BTreeSet::new(),
             is_kept: false,
         };
-        Self { state: Mutex::new(state), changed: Arc::default(), n_busy: AtomicUsize::new(0) }
+        Self {
+            state: Mutex::new(state),
+            keeping: tokio::sync::Mutex::default(),
+            changed: Arc::default(),
+            n_busy: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -274,6 +281,7 @@ fn next_step(host: &Host) -> Step {
 /// Makes places as long as sandboxes are made often, and takes back those that nobody takes.
 async fn keep(pool_of: Weak<Host>) {
     while let Some(host) = pool_of.upgrade() {
+        let keeping = host.pool.keeping.lock().await;
         let stale = host.pool.state().stale(Instant::now());
         for place in stale {
             take_back(&host, place).await;
@@ -292,6 +300,7 @@ async fn keep(pool_of: Weak<Host>) {
                 }
             },
         };
+        drop(keeping);
         // Not held while resting: a back end that is given up ends.
         let changed = Arc::clone(&host.pool.changed);
         drop(host);
@@ -357,9 +366,11 @@ async fn take_back(host: &Arc<Host>, place: Place) {
 
 /// Takes back all that waits, and makes no more.
 pub(super) async fn close(host: &Arc<Host>) {
+    host.pool.configure(PoolConfig::OFF);
+    // Whatever the keeper does next, it makes nothing.
+    drop(host.pool.keeping.lock().await);
     let (offered, waiting) = {
         let mut state = host.pool.state();
-        state.config = PoolConfig::OFF;
         (std::mem::take(&mut state.offered), std::mem::take(&mut state.waiting))
     };
     for place in waiting {
