@@ -2,7 +2,16 @@
 
 mod stdin;
 
-use std::{convert::Infallible, io, process::ExitCode, sync::Arc};
+use std::{
+    convert::Infallible,
+    io,
+    pin::Pin,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use engine::{Entry, EntryBody};
 use frontends::rest::v1::Exec;
@@ -105,14 +114,20 @@ pub(crate) async fn attend_from(
     let raw = if how.terminal && terminal::stdin_is_terminal() { Some(RawMode::enter()?) } else { None };
     let leave = Arc::new(Notify::new());
     let source = if raw.is_some() { stdin::Source::Keys } else { stdin::Source::Pipe };
+    let is_cut_off = AtomicBool::new(false);
     let feeding = async {
         match how.stdin {
-            true => stdin::feed(client, exec, source, Arc::clone(&leave)).await,
+            true => stdin::feed(client, exec, source, Arc::clone(&leave), &is_cut_off).await,
             false => std::future::pending().await,
         }
     };
+    let mut feeding = std::pin::pin!(feeding);
 
-    let ended = watch(client, exec, how, from, &leave, feeding).await;
+    let mut ended = watch(client, exec, how, from, &leave, feeding.as_mut()).await;
+    if is_cut_off.load(Ordering::Relaxed) && matches!(ended, Ok(Ended::Outcome(_))) {
+        // It ended because we hung up.
+        ended = feeding.await.map(|never| match never {});
+    }
 
     drop(raw);
     ended
@@ -124,10 +139,9 @@ async fn watch(
     how: Attachment,
     from: u64,
     leave: &Notify,
-    feeding: impl Future<Output = CommandResult<Infallible>>,
+    mut feeding: Pin<&mut impl Future<Output = CommandResult<Infallible>>>,
 ) -> CommandResult<Ended> {
     let mut signals = Signals::new()?;
-    let mut feeding = std::pin::pin!(feeding);
     let mut printing = std::pin::pin!(print(client, exec, from));
     let mut n_interrupts = 0;
     loop {

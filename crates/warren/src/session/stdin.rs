@@ -5,7 +5,7 @@ use std::{
     io::{self, Read as _},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
 };
@@ -36,12 +36,13 @@ pub(super) enum Source {
 }
 
 /// Passes our stdin along until it ends, the command ends, or the detach keys are typed. Returns only if the rest
-/// cannot be passed on.
+/// cannot be passed on. `is_cut_off` is set before the command is told, so that its end is known for what it is.
 pub(super) async fn feed(
     client: &Client,
     exec: &Exec,
     source: Source,
     leave: Arc<Notify>,
+    is_cut_off: &AtomicBool,
 ) -> CommandResult<Infallible> {
     let pieces = Pieces::read(source, leave);
     let mut breaks = Breaks::default();
@@ -55,6 +56,7 @@ pub(super) async fn feed(
         // Nobody knows which of the bytes that were taken have arrived. A person sees that a key is missing; a program
         // would go on with a part of its input.
         if source == Source::Pipe && pieces.n_taken() > n_before {
+            is_cut_off.store(true, Ordering::Relaxed);
             hang_up(client, exec).await;
             return Err(input_lost(error));
         }
