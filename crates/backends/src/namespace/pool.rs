@@ -34,6 +34,7 @@ use super::{
     record::Record,
     socket,
     statement::DiskHold,
+    sweep::END_TIME,
     unexpected,
 };
 
@@ -367,8 +368,8 @@ async fn take_back(host: &Arc<Host>, place: Place) {
 /// Takes back all that waits, and makes no more.
 pub(super) async fn close(host: &Arc<Host>) {
     host.pool.configure(PoolConfig::OFF);
-    // Whatever the keeper does next, it makes nothing.
-    drop(host.pool.keeping.lock().await);
+    // Whatever the keeper does next, it makes nothing. What hangs is left to the next daemon.
+    drop(tokio::time::timeout(END_TIME, host.pool.keeping.lock()).await);
     let (offered, waiting) = {
         let mut state = host.pool.state();
         (std::mem::take(&mut state.offered), std::mem::take(&mut state.waiting))
