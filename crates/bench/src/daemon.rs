@@ -250,6 +250,8 @@ impl Daemon {
 fn command(program: &Path, directory: &TempDir) -> Command {
     let mut command = Command::new(program);
     command.env("WARREN_HOME", directory.path().join("home")).env("WARREN_RUN", directory.path().join("run"));
+    // Several daemons live at the same time, beside the user's own. `--listen` is stronger.
+    command.env("WARREN_LISTEN", "none");
     command
 }
 
