@@ -203,6 +203,8 @@ pub(super) fn offer(host: &Arc<Host>, plan: &SandboxPlan) -> Option<SandboxId> {
         return None;
     }
     let place = state.fitting(plan, now);
+    // Makes the keeper wait: the next place is made when the first command of this sandbox has had its time.
+    state.last_made = now;
     if !state.is_kept && state.is_often(now) {
         state.is_kept = true;
         tokio::spawn(keep(Arc::downgrade(host)));
