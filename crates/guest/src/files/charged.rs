@@ -17,6 +17,7 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use guest_protocol::{Decoder, Failure, FailureKind, Frame, FrameKind, Request, Response, encode};
+use rustix::buffer::spare_capacity;
 
 use super::{Answer, Cancel, broken, unpack, write};
 use crate::{
@@ -185,10 +186,12 @@ impl Body {
                 }
                 Some(_end) => self.has_ended = true,
                 None => {
-                    self.chunk.resize(READ_BYTES, 0);
-                    match (&*self.link).read(&mut self.chunk)? {
+                    // Never zeroed: most bodies are small, and a page that is not touched is not charged.
+                    self.chunk.clear();
+                    self.chunk.reserve(READ_BYTES);
+                    match rustix::io::read(&*self.link, spare_capacity(&mut self.chunk))? {
                         0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                        n => self.received.extend_from_slice(&self.chunk[..n]),
+                        _ => self.received.extend_from_slice(&self.chunk),
                     }
                 }
             }
