@@ -8,14 +8,18 @@
 //! variables and options.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    os::unix::ffi::OsStringExt as _,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use archive::{Content, Kind, Member, Writer};
 use bytes::Bytes;
-use futures_util::{StreamExt as _, future::try_join_all, stream};
-use sandbox::{Result, RootfsPlan, SandboxPlan, Walls};
+use futures_util::{StreamExt as _, stream};
+use guest_protocol::Request;
+use sandbox::{Error, ErrorKind, Result, RootfsPlan, SandboxPlan, Walls};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -23,18 +27,20 @@ use tokio::{
 
 use super::{PackageGateway, recipe, serve};
 use crate::{
-    WriteOptions, build,
+    build,
     client::{GuestError, GuestListener},
     core::{Core, until},
     disk::may_block,
-    error, files,
+    error,
     live::LiveExec,
     shared::{Life, Shared},
 };
 
 /// The port on a sandbox's loopback that leads to the package indexes.
 pub const PORT: u16 = 17_070;
-/// Beneath a tmpfs of the sandbox.
+/// A tmpfs of the sandbox.
+const ROOM: &str = "/run";
+/// Where the files are, below [`ROOM`].
 const PLACE: &str = "/run/warren/packages";
 /// A command that runs for as long as this may start a manager.
 const OPEN_AFTER: Duration = Duration::from_millis(5);
@@ -142,7 +148,7 @@ async fn open(
         may_block(|| gateway.open())?;
         let plan = shared.status.borrow().record.plan.clone();
         let from_guest = |failed: GuestError| error::from_guest(failed, &shared.label());
-        write(&life, settings(&plan, &*gateway)).await.map_err(from_guest)?;
+        write(&life, &settings(&plan, &*gateway)).await.map_err(from_guest)?;
         life.client.listen(PORT).await.map_err(from_guest)
     };
     let opened = opened.await;
@@ -180,8 +186,8 @@ async fn serve_while_allowed(
     }
 }
 
-/// The files, by their paths.
-fn settings(plan: &SandboxPlan, gateway: &dyn PackageGateway) -> Vec<(String, String)> {
+/// The files, by their names below [`PLACE`].
+fn settings(plan: &SandboxPlan, gateway: &dyn PackageGateway) -> Vec<(&'static str, String)> {
     let address = format!("http://127.0.0.1:{PORT}");
     let pip = format!(
         "[global]\nindex-url = {address}/pip/simple/\nbreak-system-packages = true\n\
@@ -213,17 +219,36 @@ fn settings(plan: &SandboxPlan, gateway: &dyn PackageGateway) -> Vec<(String, St
         }
         None => files.push(("apt.conf", format!("{user}Acquire::http::Proxy \"{address}\";\n"))),
     }
-    files.into_iter().map(|(name, text)| (format!("{PLACE}/{name}"), text)).collect()
+    files
 }
 
-async fn write(life: &Life, settings: Vec<(String, String)>) -> Result<(), GuestError> {
-    let writes = settings.into_iter().map(|(path, text)| async move {
-        let options = WriteOptions { parents: true, permissions: Some(0o644), ..WriteOptions::default() };
-        let request = files::write_request(&path, options).map_err(GuestError::Source)?;
-        let bytes = stream::iter([Ok(Bytes::from(text))]).boxed();
-        life.client.upload(&request, bytes, Some(READY_WITHIN)).await.map(drop)
-    });
-    try_join_all(writes).await.map(drop)
+/// Writes all of them by one request: the guest forks for each, since what is written is charged to the sandbox.
+async fn write(life: &Life, settings: &[(&str, String)]) -> Result<(), GuestError> {
+    let archive = packed(settings).map_err(|error| {
+        GuestError::Source(Error::new(ErrorKind::Internal, "could not pack the settings").with_source(error))
+    })?;
+    let request = Request::TarIn { path: ROOM.to_owned(), keep_ids: false };
+    let bytes = stream::iter([Ok(Bytes::from(archive))]).boxed();
+    life.client.upload(&request, bytes, Some(READY_WITHIN)).await.map(drop)
+}
+
+/// An archive of the files, below [`ROOM`], with the directories above them.
+fn packed(settings: &[(&str, String)]) -> archive::Result<Vec<u8>> {
+    let mut archive = Writer::new(Vec::new());
+    let place = Path::new(PLACE).strip_prefix(ROOM).unwrap_or(Path::new(PLACE));
+    let files = settings.iter().map(|(name, text)| (place.join(name), text));
+    let above = |path: &Path| path.ancestors().skip(1).map(Path::to_owned).collect::<Vec<_>>();
+    let mut directories: BTreeSet<PathBuf> = files.clone().flat_map(|(path, _)| above(&path)).collect();
+    directories.remove(Path::new(""));
+    for directory in directories {
+        archive.begin(&Member::new(directory.into_os_string().into_vec(), Kind::Directory, 0o755))?;
+    }
+    for (path, text) in files {
+        let kind = Kind::File(Content::whole(text.len() as u64));
+        archive.begin(&Member::new(path.into_os_string().into_vec(), kind, 0o644))?;
+        archive.write(text.as_bytes())?;
+    }
+    archive.finish()
 }
 
 #[cfg(test)]
@@ -239,6 +264,37 @@ mod tests {
         assert_eq!(env["APT_CONFIG"], "/own");
         assert_eq!(env["XDG_CONFIG_DIRS"], format!("/opt/xdg:{PLACE}"));
         assert_eq!(env["npm_config_globalconfig"], format!("{PLACE}/npmrc"));
+    }
+
+    #[test]
+    fn the_files_are_packed_with_the_directories_above_them() {
+        let files = [("npmrc", "registry=x\n".to_owned()), ("pip/pip.conf", "[global]\n".to_owned())];
+        let archive = packed(&files).unwrap();
+        let limits = archive::ReadLimits { header_bytes: 1024, parts: 1 };
+        let mut reader = archive::Reader::new(&archive[..], archive::Format::Any, limits);
+        let mut found = Vec::new();
+        while let Some(member) = reader.next().unwrap() {
+            let mut content = String::new();
+            if let Kind::File(parts) = &member.kind {
+                let read = reader.content(parts, |_, bytes| {
+                    content.push_str(std::str::from_utf8(bytes).unwrap());
+                    Ok::<_, archive::Error>(())
+                });
+                read.unwrap();
+            }
+            found.push((String::from_utf8(member.path).unwrap(), member.mode, content));
+        }
+        let entry = |path: &str, mode, content: &str| (path.to_owned(), mode, content.to_owned());
+        assert_eq!(
+            found,
+            [
+                entry("warren", 0o755, ""),
+                entry("warren/packages", 0o755, ""),
+                entry("warren/packages/pip", 0o755, ""),
+                entry("warren/packages/npmrc", 0o644, "registry=x\n"),
+                entry("warren/packages/pip/pip.conf", 0o644, "[global]\n"),
+            ]
+        );
     }
 
     #[test]
