@@ -10,8 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::redact;
 use crate::mcp::{
-    Answer, Call, ToolResult,
+    Answer, Call, ToolResult, Truncated,
+    next_call::written,
     tools::{
+        fitting::fit,
         network,
         select::{Row, Selector, Status},
     },
@@ -84,17 +86,36 @@ pub(super) async fn list(call: Call, arguments: ListArguments) -> ToolResult<Vec
     let mut targets = arguments.selector.resolve_or(&call, None).await?;
     let limit = arguments.limit.unwrap_or(MAX_LISTED);
     let next = targets.page(arguments.cursor.as_deref(), limit as usize);
-    let answer = targets.each(&call, |_, view| async { Ok(Summary::of(view)) }).await?;
-    Ok(match next {
-        Some(name) => answer.warn(format!("More follow: call sandbox_list with cursor {name:?}.")),
-        None => answer,
-    })
+    let mut answer = targets.each(&call, |_, view| async { Ok(Summary::of(view)) }).await?;
+    if arguments.limit.is_none() {
+        answer = fitted(&call, answer);
+    }
+    let next = next.filter(|_| answer.truncated.is_empty());
+    Ok(answer.warn_all(next.map(|name| format!("More follow: {}", next_page(&name)))))
 }
 
 pub(super) async fn status(call: Call, arguments: StatusArguments) -> ToolResult<Vec<Row<Summary>>> {
     let default = if arguments.selector.has_names() { Status::All } else { Status::Running };
     let targets = arguments.selector.resolve_or(&call, Some(default)).await?;
-    targets.each(&call, |_, view| async { Ok(Summary::of(view)) }).await
+    let answer = targets.each(&call, |_, view| async { Ok(Summary::of(view)) }).await?;
+    Ok(fitted(&call, answer))
+}
+
+/// The rows that fit an answer, with the call for the others.
+fn fitted(call: &Call, mut answer: Answer<Vec<Row<Summary>>>) -> Answer<Vec<Row<Summary>>> {
+    let n_all = answer.data.len();
+    let cut = fit("data", &mut answer.data, call.max_bytes(None));
+    let cut = cut.zip(answer.data.last()).map(|(cut, last)| {
+        let n_listed = answer.data.len();
+        let hint = format!("{n_listed} of {n_all} sandboxes are shown: {}", next_page(&last.name));
+        Truncated { hint: Some(hint), ..cut }
+    });
+    answer.truncate(cut)
+}
+
+fn next_page(after: &str) -> String {
+    let next = written("sandbox_list", &json!({ "cursor": after }));
+    format!("call {next} for the next ones (with the same labels and status), or give labels or a status.")
 }
 
 /// One sandbox in full.

@@ -226,13 +226,35 @@ async fn a_long_list_comes_in_pages() {
         assert_eq!(envelope.get("warnings").is_none(), is_last, "{envelope:#}");
         if !is_last {
             assert!(
-                envelope["warnings"][0].as_str().unwrap().contains(&format!("cursor {cursor}")),
+                envelope["warnings"][0].as_str().unwrap().contains(&format!("\"cursor\":{cursor}")),
                 "{envelope}"
             );
         }
     }
     assert_eq!(seen, ["a", "b", "c", "d", "e"]);
     assert_eq!(client.data("sandbox_list", json!({ "cursor": "e" })).await, json!([]));
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_long_for_an_answer_names_the_call_for_the_rest() {
+    let client = Client::with(Settings { max_output_bytes: Some(600), ..Settings::default() }).await;
+    for name in ["a", "b", "c", "d", "e"] {
+        client.data("sandbox_create", json!({ "name": name })).await;
+    }
+    let envelope = client.ask("sandbox_list", json!({})).await;
+    let seen = names(&envelope["data"]);
+    let (n_seen, last) = (seen.len(), seen.last().copied().unwrap());
+    assert!((1..5).contains(&n_seen), "{envelope:#}");
+    let cut = &envelope["truncated"][0];
+    let expected = format!("{n_seen} of 5 sandboxes are shown: call sandbox_list {{\"cursor\":\"{last}\"}}");
+    assert!(cut["hint"].as_str().unwrap().starts_with(&expected), "{cut}");
+    assert!(cut["returnedBytes"].as_u64().unwrap() <= 600, "{cut}");
+    let rest = client.ask("sandbox_list", json!({ "cursor": last })).await;
+    assert_ne!(names(&rest["data"])[0], last);
+    // Who says how many gets as many.
+    assert_eq!(names(&client.data("sandbox_list", json!({ "limit": 5 })).await).len(), 5);
+    let status = client.ask("sandbox_status", json!({})).await;
+    assert_eq!(names(&status["data"]).len(), n_seen, "{status:#}");
 }
 
 #[tokio::test]
