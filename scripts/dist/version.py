@@ -16,8 +16,13 @@ def root():
     return Path(__file__).resolve().parent.parent.parent
 
 
+def read(path, **more):
+    """A text, as UTF-8 whatever the caller's locale is."""
+    return Path(path).read_text(encoding="utf-8", **more)
+
+
 def version():
-    package = (root() / "Cargo.toml").read_text().split("[workspace.package]")[1]
+    package = read(root() / "Cargo.toml").split("[workspace.package]")[1]
     return re.search(r'^version = "(.*)"$', package, re.MULTILINE)[1]
 
 
