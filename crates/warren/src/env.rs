@@ -34,8 +34,8 @@ pub(crate) const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: RUN_DIRECTORY,
-        purpose: "Directory for sockets. Root: /run/warren; otherwise $XDG_RUNTIME_DIR/warren or /tmp/warren-<uid>. \
-                  If you choose a data directory: `run` in it.",
+        purpose: "Directory for sockets. Default: that of the data directory's daemon or its last one, or else `run` in the \
+                  data directory; root: /run/warren. /tmp/warren-<uid> if your own data directory's path is too long.",
     },
     Variable {
         name: CONFIG,

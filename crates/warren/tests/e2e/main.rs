@@ -33,6 +33,7 @@ mod ports;
 mod ports_browser;
 mod reference;
 mod registries;
+mod run_directory;
 mod sandboxfile;
 mod secrets;
 mod shells;
