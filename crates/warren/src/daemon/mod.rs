@@ -227,6 +227,7 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let links = Links::new(engine.clone(), settings);
     let rest = Rest::new(engine.clone(), activity.clone(), stop.clone())
         .with_links(links.clone())
+        .with_build(crate::cli::VERSION)
         .with_doctor(Arc::new(OwnDoctor::new(directories)));
     let mcp = Mcp::with_links(engine.clone(), options.mcp.clone(), links);
     let named = match options.mcp_profile {
