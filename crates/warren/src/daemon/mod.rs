@@ -18,6 +18,7 @@ mod network;
 mod note;
 mod ready;
 mod recover;
+mod service;
 mod socket;
 mod ssh;
 mod take_over;
@@ -58,6 +59,7 @@ use self::{
     metrics::MetricsListener,
     network::{Listener, Network, Plan},
     ready::Announcer,
+    service::ServiceManager,
     socket::Socket,
     ssh::SshListeners,
     take_over::Replaced,
@@ -206,6 +208,8 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     tracing::info!(socket = %socket.path().display(), backends = backends.join(" "), "ready");
     lock.say_serving(true);
     announcer.ready();
+    let service = ServiceManager::of(options.is_detached);
+    service.ready();
     let mut own: Vec<_> = network.as_ref().map(Network::addresses).unwrap_or_default();
     own.extend(ssh.address());
     own.extend(metrics.as_ref().map(MetricsListener::address));
@@ -250,6 +254,7 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(owner)));
     // Removed first: the next command then finds no daemon and starts a new one, which waits for the lock.
     let hide = || {
+        service.stopping();
         lock.say_serving(false);
         socket.remove();
     };

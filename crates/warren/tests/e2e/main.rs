@@ -36,6 +36,7 @@ mod registries;
 mod run_directory;
 mod sandboxfile;
 mod secrets;
+mod service;
 mod shells;
 mod space;
 mod support;
