@@ -129,7 +129,8 @@ impl Cgroups {
         for mount in mounts.mounts {
             // Root uses the top: the same group whichever service or session starts the daemon. Other users have what
             // was delegated.
-            let mut candidates = if is_root { vec![&*mount.top, &mount.own] } else { vec![&*mount.own] };
+            let own = parent::delegated(&mount);
+            let mut candidates = if is_root { vec![&*mount.top, own] } else { vec![own] };
             candidates.dedup();
             let controllers = &mount.controllers;
             match parent::make_best(&candidates, parent, mount.is_v2, controllers) {

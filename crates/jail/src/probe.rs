@@ -126,7 +126,12 @@ fn namespaces_fix() -> Option<String> {
         ))
     };
     if setting("kernel/apparmor_restrict_unprivileged_userns") == Some(1) {
-        return turn("kernel/apparmor_restrict_unprivileged_userns", 0);
+        let for_all = turn("kernel/apparmor_restrict_unprivileged_userns", 0);
+        let program = std::env::current_exe().ok();
+        return match program.as_deref().and_then(Path::to_str) {
+            Some(program) => Some(apparmor_fix(program, &for_all.unwrap_or_default())),
+            None => for_all,
+        };
     }
     if setting("kernel/unprivileged_userns_clone") == Some(0) {
         return turn("kernel/unprivileged_userns_clone", 1);
@@ -138,6 +143,26 @@ fn namespaces_fix() -> Option<String> {
         "In a container, run it with --privileged, or with a seccomp profile that allows unshare and mount."
             .to_owned(),
     )
+}
+
+/// A profile for this program, which the program itself prints; and the setting that needs none.
+fn apparmor_fix(program: &str, for_all: &str) -> String {
+    let file = format!("/etc/apparmor.d/{}", apparmor_name(program));
+    let quoted = program.replace('\'', r"'\''");
+    format!(
+        "for this program: '{quoted}' reference apparmor | sudo tee {file} && sudo apparmor_parser --replace {file}; \
+         or for every program: {for_all}"
+    )
+}
+
+/// The name of a program's profile and its file, as AppArmor's own are named: `usr.local.bin.warren`. The packages'
+/// own is `warren`.
+pub fn apparmor_name(program: &str) -> String {
+    if program == "/usr/bin/warren" {
+        return "warren".to_owned();
+    }
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    program.trim_start_matches('/').replace('/', ".").chars().map(plain).collect()
 }
 
 fn overlay() -> Check {
@@ -338,5 +363,17 @@ mod tests {
                 && !cgroups_fix(false, false).contains("/etc/systemd")
         );
         assert!(!cgroups_fix(true, true).contains("systemd"));
+    }
+
+    #[test]
+    fn a_profile_for_the_program_comes_before_a_setting_for_all() {
+        let fix = apparmor_fix("/home/ana/it's/warren", "SETTING");
+        assert_eq!(
+            fix,
+            "for this program: '/home/ana/it'\\''s/warren' reference apparmor | sudo tee \
+             /etc/apparmor.d/home.ana.it_s.warren && sudo apparmor_parser --replace \
+             /etc/apparmor.d/home.ana.it_s.warren; or for every program: SETTING"
+        );
+        assert_eq!(apparmor_name("/usr/bin/warren"), "warren");
     }
 }

@@ -240,6 +240,20 @@ impl std::error::Error for Error {
     }
 }
 
+/// The causes of an error, the nearest first. A cause is left out if the text before it already ends with it.
+pub fn causes(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
+    let mut said = error.to_string();
+    let mut causes = Vec::new();
+    for cause in std::iter::successors(error.source(), |cause| cause.source()) {
+        let cause = cause.to_string();
+        if !said.ends_with(&cause) {
+            said.clone_from(&cause);
+            causes.push(cause);
+        }
+    }
+    causes
+}
+
 macro_rules! invalid_from {
     ($($type:ty),*) => {$(
         impl From<$type> for Error {
@@ -266,5 +280,26 @@ impl From<crate::InvalidName> for Error {
             Some(what) => error.about(what, "").with_next(Next::Name(what)),
             None => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_was_said_is_not_said_again() {
+        let in_use = || std::io::Error::other("Address in use");
+        let chain = |message: &str, cause: &str| {
+            let cause = Error::new(ErrorKind::Unavailable, cause).with_source(in_use());
+            causes(&Error::new(ErrorKind::Unavailable, message).with_source(cause))
+        };
+        assert_eq!(chain("could not start", "could not listen"), ["could not listen", "Address in use"]);
+        assert_eq!(
+            chain("could not start", "could not listen: Address in use"),
+            ["could not listen: Address in use"]
+        );
+        assert_eq!(chain("no listener: Address in use", "Address in use"), [""; 0]);
+        assert_eq!(causes(&Error::invalid("alone")), [""; 0]);
     }
 }

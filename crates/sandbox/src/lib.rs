@@ -40,7 +40,7 @@ pub use backend::{
 pub use base::{Base, BaseConfig, ResolvedVolume};
 pub use call::{Call, Frontend};
 pub use code::{CellSpec, Language, MAX_CODE_BYTES, MAX_RECORDED_CODE_BYTES, UnknownLanguage};
-pub use error::{Error, ErrorKind, HostImage, Limit, Next, Overrun, Result, Setting, Subject, Thing};
+pub use error::{Error, ErrorKind, HostImage, Limit, Next, Overrun, Result, Setting, Subject, Thing, causes};
 pub use event::{Event, EventKind};
 pub use exec::{
     ExecOutcome, ExecSpec, ExecState, InvalidExec, KillReason, MAX_ARG_BYTES, MAX_EXEC_BYTES, MAX_VARIABLES,

@@ -8,17 +8,21 @@ use std::{
 
 use sandbox::{Error, ErrorKind, Result};
 
-use crate::env;
+use crate::{daemon::LockNote, env};
 
 /// Longest path that fits into a Unix socket address with its final NUL.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
-const SOCKET_NAME: &str = "warren.sock";
+/// What the temporary daemons of `doctor` add to the path of a socket: `attack-4194304/`.
+const SCRATCH_BYTES: usize = 15;
+pub(crate) const SOCKET_NAME: &str = "warren.sock";
 const SSH_SOCKET_NAME: &str = "ssh.sock";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Directories {
     pub(crate) home: PathBuf,
     pub(crate) run: PathBuf,
+    /// Where nobody chose the run directory: the one for a data directory without a daemon.
+    unchosen_run: Option<PathBuf>,
 }
 
 impl Directories {
@@ -38,17 +42,29 @@ impl Directories {
         let run_variable = run_variable.filter(|_| home.is_none());
         let chosen_home = home.map(Path::to_owned).or(home_variable);
         let chosen_run = run.map(Path::to_owned).or(run_variable);
-        let run = match (chosen_run, &chosen_home) {
-            (Some(run), _) => run,
-            // Another data directory means another daemon, and that one needs a socket of its own.
-            (None, Some(home)) => home.join("run"),
-            (None, None) => default_run(uid),
-        };
+        let is_default = chosen_home.is_none();
         let home = match chosen_home {
-            Some(home) => home,
-            None => default_home(uid)?,
+            Some(home) => absolute(&home)?,
+            None => absolute(&default_home(uid)?)?,
         };
-        Ok(Self { home: absolute(&home)?, run: absolute(&run)? })
+        if let Some(run) = chosen_run {
+            return Ok(Self::at(home, absolute(&run)?));
+        }
+        let run = default_run(uid, &home, is_default);
+        Ok(Self { unchosen_run: Some(run.clone()), home, run }.current())
+    }
+
+    /// These two, whatever a daemon says.
+    pub(crate) fn at(home: PathBuf, run: PathBuf) -> Self {
+        Self { home, run, unchosen_run: None }
+    }
+
+    /// With the run directory as it is now. Unless somebody chose it, it is that of the daemon that has the data
+    /// directory, or had it last: its sandboxes are there.
+    pub(crate) fn current(&self) -> Self {
+        let Some(unchosen) = &self.unchosen_run else { return self.clone() };
+        let run = LockNote::run_of(&self.home).unwrap_or_else(|| unchosen.clone());
+        Self { run, ..self.clone() }
     }
 
     /// Returns the path of the socket on which the daemon listens.
@@ -100,14 +116,16 @@ fn default_home(uid: u32) -> Result<PathBuf> {
     Ok(home.join(".local/share/warren"))
 }
 
-fn default_run(uid: u32) -> PathBuf {
-    if uid == 0 {
+/// In the data directory, which every command of a user agrees on and which lasts as long as the sandboxes.
+/// `$XDG_RUNTIME_DIR` is neither: programs are started without the variable, and the directory goes away at the last
+/// logout while sandboxes run on.
+fn default_run(uid: u32, home: &Path, is_default_home: bool) -> PathBuf {
+    if uid == 0 && is_default_home {
         return PathBuf::from("/run/warren");
     }
-    match env::xdg("XDG_RUNTIME_DIR") {
-        Some(runtime) => runtime.join("warren"),
-        None => PathBuf::from(format!("/tmp/warren-{uid}")),
-    }
+    let run = home.join("run");
+    let is_short = run.join(SOCKET_NAME).as_os_str().len() + SCRATCH_BYTES <= MAX_SOCKET_PATH_BYTES;
+    if is_short || !is_default_home { run } else { PathBuf::from(format!("/tmp/warren-{uid}")) }
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
@@ -167,9 +185,19 @@ mod tests {
     }
 
     #[test]
+    fn the_run_directory_is_in_the_data_directory_unless_the_path_is_too_long() {
+        let home = Path::new("/home/ana/.local/share/warren");
+        assert_eq!(default_run(1000, home, true), home.join("run"));
+        assert_eq!(default_run(0, Path::new("/var/lib/warren"), true), Path::new("/run/warren"));
+        let long = PathBuf::from(format!("/{}", "x".repeat(100)));
+        assert_eq!(default_run(1000, &long, true), Path::new("/tmp/warren-1000"));
+        assert_eq!(default_run(1000, &long, false), long.join("run"));
+    }
+
+    #[test]
     fn a_socket_path_that_cannot_be_is_named() {
         let long = PathBuf::from(format!("/{}", "x".repeat(100)));
-        let error = Directories { home: long.clone(), run: long }.socket().unwrap_err();
+        let error = Directories::at(long.clone(), long).socket().unwrap_err();
         assert!(error.to_string().contains("113 bytes"), "{error}");
     }
 

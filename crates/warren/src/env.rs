@@ -15,6 +15,7 @@ pub(crate) const CONFIG: &str = "WARREN_CONFIG";
 pub(crate) const IDLE_EXIT: &str = "WARREN_IDLE_EXIT";
 pub(crate) const LISTEN: &str = "WARREN_LISTEN";
 pub(crate) const LOG: &str = "WARREN_LOG";
+pub(crate) const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 pub(crate) const NAMESPACE: &str = "WARREN_NAMESPACE";
 
 /// The variables of mcp-sandbox, for a daemon that speaks its dialect.
@@ -34,8 +35,8 @@ pub(crate) const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: RUN_DIRECTORY,
-        purpose: "Directory for sockets. Root: /run/warren; otherwise $XDG_RUNTIME_DIR/warren or /tmp/warren-<uid>. \
-                  If you choose a data directory: `run` in it.",
+        purpose: "Directory for sockets. Default: that of the data directory's daemon or its last one, or else `run` in the \
+                  data directory; root: /run/warren. /tmp/warren-<uid> if your own data directory's path is too long.",
     },
     Variable {
         name: CONFIG,
@@ -128,6 +129,10 @@ pub(crate) const VARIABLES: &[Variable] = &[
     Variable {
         name: "JOURNAL_STREAM",
         purpose: "Set by systemd: the daemon logs to the journal if this names its stderr.",
+    },
+    Variable {
+        name: NOTIFY_SOCKET,
+        purpose: "Set by systemd: where `warren serve` says that it is ready, and that it stops (Type=notify).",
     },
     Variable { name: "NO_COLOR", purpose: "Set to anything to disable colours." },
     Variable { name: "TERM", purpose: "Passed into terminals that `-t` opens." },

@@ -1,6 +1,6 @@
 //! How a command fails, and what people and programs then see.
 
-use std::{error::Error as _, io, io::Write as _, process::ExitCode};
+use std::{io, io::Write as _, process::ExitCode};
 
 use frontends::rest::v1::{ErrorBody, ErrorDetail};
 use sandbox::{Error, ErrorKind, Limit, Next, Setting, Subject, Thing};
@@ -86,15 +86,18 @@ fn describe(error: &Error) -> String {
     use std::fmt::Write as _;
     let paint = crate::output::Paint::for_stderr();
     let mut text = format!("{} {error}\n", paint.bad("error:"));
-    let mut source = error.source();
-    while let Some(cause) = source {
+    for cause in sandbox::causes(error) {
         writeln!(text, "  caused by: {cause}").ok();
-        source = cause.source();
     }
     if let Some(hint) = hint(error) {
         writeln!(text, "{} {hint}", paint.note("hint:")).ok();
     }
     text
+}
+
+/// The message and its causes on one line.
+pub(crate) fn in_full(error: &Error) -> String {
+    sandbox::causes(error).into_iter().fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// The next step in words; without one, a general hint for the kind of error.

@@ -4,6 +4,7 @@
 //! program only after them: docs/design/build-time.md.
 #![forbid(unsafe_code)]
 
+mod apparmor;
 mod arguments;
 mod build;
 mod called_as;

@@ -1,6 +1,6 @@
 //! Turns an error into a response.
 
-use std::{error::Error as _, fmt::Write as _, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -254,12 +254,5 @@ pub(super) fn render(
 
 /// The message and all its causes, for the log.
 pub(crate) fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // Writing to a string cannot fail.
-        write!(text, ": {cause}").ok();
-        source = cause.source();
-    }
-    text
+    sandbox::causes(error).into_iter().fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -70,6 +70,7 @@ pub struct Rest {
     proxy: Proxy,
     started: Instant,
     started_at: Timestamp,
+    build: Option<&'static str>,
     doctor: Option<Arc<dyn Doctor>>,
 }
 
@@ -87,6 +88,7 @@ impl Rest {
             proxy,
             started: Instant::now(),
             started_at: Timestamp::now(),
+            build: None,
             doctor: None,
         }
     }
@@ -95,6 +97,13 @@ impl Rest {
     #[must_use]
     pub fn with_links(mut self, links: Links) -> Self {
         self.links = links;
+        self
+    }
+
+    /// With the program's version and commit, for clients that compare.
+    #[must_use]
+    pub fn with_build(mut self, build: &'static str) -> Self {
+        self.build = Some(build);
         self
     }
 

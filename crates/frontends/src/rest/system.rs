@@ -27,8 +27,9 @@ async fn health(State(rest): State<Rest>, who: Option<Extension<Principal>>) -> 
 
 /// The daemon's version.
 #[utoipa::path(get, path = "/version", tag = "system", responses((status = 200, body = v1::Version)))]
-async fn version() -> Json<v1::Version> {
-    Json(v1::Version { version: env!("CARGO_PKG_VERSION").to_owned(), api: vec!["v1".to_owned()] })
+async fn version(State(rest): State<Rest>) -> Json<v1::Version> {
+    let build = rest.build.map(str::to_owned);
+    Json(v1::Version { version: env!("CARGO_PKG_VERSION").to_owned(), build, api: vec!["v1".to_owned()] })
 }
 
 /// The back ends, and the features of the default one on this host.

@@ -1,6 +1,6 @@
 //! The pipe that `warren mcp` uses.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{body::Body, http::Request};
 use frontends::{
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
+    sync::watch,
 };
 use tower::ServiceExt;
 
@@ -26,7 +27,14 @@ impl Pipe {
         let path = server.home.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let (app, activity, stop) = (server.app.clone(), server.activity.clone(), server.stop.clone());
-        tokio::spawn(http::serve_unix(listener, app, activity, stop, PATIENCE, || {}));
+        tokio::spawn(http::serve_unix(
+            watch::channel(Arc::new(listener)).1,
+            app,
+            activity,
+            stop,
+            PATIENCE,
+            || {},
+        ));
         let mut stream = BufReader::new(UnixStream::connect(&path).await.unwrap());
         let head = format!(
             "GET /mcp/stdio HTTP/1.1\r\nHost: warren\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE_PROTOCOL}\r\n\

@@ -1,10 +1,11 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use frontends::http::serve_unix;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream},
+    sync::watch,
 };
 
 use crate::support::{Api, OWNER, PATIENCE};
@@ -14,6 +15,7 @@ struct Server {
     api: Api,
     socket: std::path::PathBuf,
     serving: tokio::task::JoinHandle<()>,
+    listener: watch::Sender<Arc<UnixListener>>,
     _place: tempfile::TempDir,
 }
 
@@ -21,16 +23,16 @@ async fn server(grace: Duration) -> Server {
     let api = Api::with_box().await;
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("s");
-    let listener = UnixListener::bind(&socket).unwrap();
+    let listener = watch::Sender::new(Arc::new(UnixListener::bind(&socket).unwrap()));
     let serving = tokio::spawn(serve_unix(
-        listener,
+        listener.subscribe(),
         api.router.clone(),
         api.activity.clone(),
         api.stop.clone(),
         grace,
         || {},
     ));
-    Server { api, socket, serving, _place: place }
+    Server { api, socket, serving, listener, _place: place }
 }
 
 /// Sends raw bytes and reads until the head of the answer ended.
@@ -104,6 +106,21 @@ async fn a_port_stream_runs_both_ways() {
     stream.shutdown().await.unwrap();
     let mut rest = Vec::new();
     tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.unwrap().unwrap();
+    server.api.stop.cancel();
+    server.serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replaced_socket_is_served_and_open_connections_stay() {
+    let server = server(PATIENCE).await;
+    let (mut open, _) = ask(&server.socket, "GET /v1/health HTTP/1.1\r\nhost: warren\r\n\r\n").await;
+    std::fs::remove_file(&server.socket).unwrap();
+    server.listener.send_replace(Arc::new(UnixListener::bind(&server.socket).unwrap()));
+    let (_, answer) = ask(&server.socket, "GET /v1/health HTTP/1.1\r\nhost: warren\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
+    open.write_all(b"GET /v1/health HTTP/1.1\r\nhost: warren\r\n\r\n").await.unwrap();
+    let n = tokio::time::timeout(PATIENCE, open.read(&mut [0; 4096])).await.unwrap().unwrap();
+    assert!(n > 0, "the first connection was closed");
     server.api.stop.cancel();
     server.serving.await.unwrap();
 }

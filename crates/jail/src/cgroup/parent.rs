@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use super::{CgroupError, Controller, GUESTS, failed, make_directory, open_for_writing, write};
+use super::{
+    CgroupError, Controller, GUESTS, detect::Mount, failed, make_directory, open_for_writing, write,
+};
 
 /// How old an empty parent must be to count as abandoned.
 const STALE: Duration = Duration::from_secs(60);
@@ -34,6 +36,21 @@ impl Parent {
             _unused => remove_empty(directory, GROUP_DEPTH),
         }
     }
+}
+
+/// The group that this process may divide: its own, or the one above if it is in the `daemon` of that, where systemd
+/// put it (`DelegateSubgroup=daemon`) or it moved itself. Dividing the group that a unit's process starts in would keep
+/// systemd from starting the unit again while sandboxes are in it.
+pub(super) fn delegated(mount: &Mount) -> &Path {
+    let own = mount.own.as_path();
+    let above = own.parent().filter(|_| mount.is_v2 && own != mount.top && own.ends_with(DAEMON));
+    let has_no_process = |group: &Path| {
+        fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|pids| pids.trim().is_empty())
+    };
+    let is_ours = |group: &Path| {
+        rustix::fs::access(group.join("cgroup.subtree_control"), rustix::fs::Access::WRITE_OK).is_ok()
+    };
+    above.filter(|above| has_no_process(above) && is_ours(above)).unwrap_or(own)
 }
 
 /// Creates the parent below the first of `bases` that provides every controller; failing that, below the one that

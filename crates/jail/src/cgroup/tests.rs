@@ -174,6 +174,32 @@ fn the_base_that_gives_more_is_taken() {
 }
 
 #[test]
+fn a_daemon_in_a_subgroup_of_its_unit_divides_the_unit() {
+    let place = tempfile::tempdir().unwrap();
+    let unit = base_of_version_2(place.path(), "warren.service", true);
+    let subgroup = base_of_version_2(&unit, "daemon", true);
+    fs::write(subgroup.join("cgroup.procs"), std::process::id().to_string()).unwrap();
+    let mount = |top: &Path, own: &Path| Mount {
+        is_v2: true,
+        controllers: vec![Controller::Memory, Controller::Freezer],
+        top: top.to_owned(),
+        own: own.to_owned(),
+    };
+    let base_of = |mount: Mount| {
+        let mounts = CgroupMounts { version: Version::V2, mounts: vec![mount] };
+        Cgroups::prepare(mounts, "warren", false).hierarchies.remove(0).directory
+    };
+    fs::write(unit.join("cgroup.procs"), "").unwrap();
+    assert_eq!(base_of(mount(place.path(), &subgroup)), unit.join("warren"));
+    // The same after it moved there by itself: nothing is divided a second time.
+    assert_eq!(base_of(mount(&unit, &subgroup)), unit.join("warren"));
+    // Not what others use, and not what is above the top.
+    assert_eq!(base_of(mount(&subgroup, &subgroup)), subgroup.join("warren"));
+    fs::write(unit.join("cgroup.procs"), "1").unwrap();
+    assert_eq!(base_of(mount(place.path(), &subgroup)), subgroup.join("warren"));
+}
+
+#[test]
 fn groups_that_nobody_uses_go_with_their_parent() {
     let top = tempfile::tempdir().unwrap();
     let parent = |name: &str| {

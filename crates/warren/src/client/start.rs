@@ -7,7 +7,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io,
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
@@ -21,10 +21,17 @@ use tokio::{
 };
 
 use super::transport::unreachable;
-use crate::{arguments, daemon::Readiness, directories::Directories, env};
+use crate::{
+    arguments,
+    daemon::{LockNote, Readiness},
+    directories::{Directories, SOCKET_NAME},
+    env,
+};
 
 /// How long a command waits for a daemon that is starting or shutting down.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a command waits for a daemon that says it can be reached, and is not: it may be making its socket again.
+const LOST_PATIENCE: Duration = Duration::from_secs(5);
 /// Shortest and longest pause between two checks for a daemon that someone else is starting, or that is shutting down.
 const MIN_RETRY: Duration = Duration::from_millis(5);
 const MAX_RETRY: Duration = Duration::from_millis(250);
@@ -47,26 +54,56 @@ pub(crate) struct ClientOptions {
     pub(crate) start: StartMode,
 }
 
-/// Connects, and starts a daemon if there is none.
-pub(super) async fn reach(options: &ClientOptions, socket: &Path) -> Result<UnixStream> {
-    let deadline = Instant::now() + PATIENCE;
+/// Connects, and starts a daemon if there is none. Returns the socket's path too.
+pub(super) async fn reach(options: &ClientOptions) -> Result<(UnixStream, PathBuf)> {
+    let begun = Instant::now();
+    let deadline = begun + PATIENCE;
     let mut retry = MIN_RETRY;
     loop {
-        let error = match UnixStream::connect(socket).await {
-            Ok(stream) => return Ok(stream),
+        // Each time: a daemon that was started meanwhile may have another run directory.
+        let directories = options.directories.current();
+        let socket = directories.socket()?;
+        let error = match UnixStream::connect(&socket).await {
+            Ok(stream) => return Ok((stream, socket)),
             Err(error) => error,
         };
         let is_absent = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
         if !is_absent || options.start == StartMode::Never || Instant::now() >= deadline {
-            return Err(unreachable(socket, error));
+            return Err(unreachable(&socket, error));
         }
-        match start(&options.directories, deadline).await? {
+        match start(&directories, deadline).await? {
             Readiness::Ready => {}
             Readiness::Locked { .. } => {
+                if begun.elapsed() >= LOST_PATIENCE
+                    && let Some(note) = LockNote::of(&directories.home).filter(|note| note.is_serving)
+                {
+                    return Err(lost(&directories, &note));
+                }
                 sleep(retry).await;
                 retry = (retry * 2).min(MAX_RETRY);
             }
             Readiness::Failed { error } => return Err(error.into_error()),
+        }
+    }
+}
+
+/// A daemon runs and says that it can be reached, but not where this command looks.
+fn lost(directories: &Directories, note: &LockNote) -> Error {
+    let pid = note.pid.map_or_else(|| "<pid>".to_owned(), |pid| pid.to_string());
+    let Directories { home, run, .. } = directories;
+    let of = format!("the daemon (pid {pid}) of {}", home.display());
+    match &note.run {
+        Some(its) if its != run && its.join(SOCKET_NAME).exists() => {
+            let (its, run) = (its.display(), run.display());
+            Error::new(ErrorKind::Unavailable, format!("{of} has the run directory {its}, not {run}"))
+                .with_hint(format!("Pass --run-dir {its}, or omit --run-dir and WARREN_RUN."))
+        }
+        its => {
+            let run = its.as_deref().unwrap_or(run).display();
+            Error::new(ErrorKind::Unavailable, format!("{of} has lost its socket in {run}")).with_hint(format!(
+                "`kill {pid}` stops it, and the next command starts another. Sandboxes whose files in the run \
+                 directory are gone too end then."
+            ))
         }
     }
 }
@@ -151,7 +188,7 @@ mod tests {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let directories = Directories { home: "/srv/home".into(), run: "/srv/run".into() };
+        let directories = Directories::at("/srv/home".into(), "/srv/run".into());
         let pid = child.id();
         (pid, first_word(&mut child, &directories, deadline).await.unwrap_err())
     }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -38,7 +38,6 @@ pub(crate) struct Client {
 #[derive(Debug)]
 struct Shared {
     options: ClientOptions,
-    socket: PathBuf,
     kept: Mutex<Kept>,
 }
 
@@ -52,8 +51,7 @@ struct Kept {
 impl Client {
     /// Connects to the daemon; starts one if none answers and the options allow it.
     pub(crate) async fn connect(options: ClientOptions) -> Result<Self> {
-        let socket = options.directories.socket()?;
-        let client = Self { shared: Arc::new(Shared { options, socket, kept: Mutex::default() }) };
+        let client = Self { shared: Arc::new(Shared { options, kept: Mutex::default() }) };
         let sender = client.open().await?;
         client.keep(sender);
         Ok(client)
@@ -87,8 +85,8 @@ impl Client {
     }
 
     async fn open(&self) -> Result<SendRequest<Body>> {
-        let stream = super::start::reach(&self.shared.options, &self.shared.socket).await?;
-        let daemon = identify(&stream, &self.shared.socket)?;
+        let (stream, socket) = super::start::reach(&self.shared.options).await?;
+        let daemon = identify(&stream, &socket)?;
         self.kept().daemon = Some(daemon);
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(Early::new(stream))).await.map_err(broken)?;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use crate::{
+    cli::VERSION,
     client::StartMode,
     daemon::{self, Note, Recovered},
     doctor::{
@@ -19,7 +20,7 @@ use crate::{
 
 /// Check what works on this machine, and show how to fix what does not
 ///
-/// The exit code is 1 if something is missing that every sandbox needs.
+/// The exit code is 1 if something is missing that every sandbox needs, or the records cannot be opened.
 ///
 /// With --attack, temporary sandboxes of a separate daemon try more than a hundred ways to escape, within limits that
 /// are safe on a machine in use, to check the promises of SECURITY.md on this host. The exit code is 1 if an attack
@@ -49,6 +50,12 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
+/// Exit code of `warren self-check` if only the daemon is of another version. 2 is that of wrong arguments.
+const EXIT_OLD_DAEMON: u8 = 3;
+const OLD_DAEMON: &str = "Not done: this program works, but the running daemon is of another version. Stop it with the \
+                          command above, or `systemctl restart warren` if it is a service; sandboxes keep running, \
+                          and the next daemon adopts them.";
+
 #[derive(Serialize)]
 pub(super) struct Diagnosis {
     ok: bool,
@@ -68,12 +75,22 @@ impl Diagnosis {
 
     /// Prints it. The exit code is 1 if something is missing.
     pub(super) fn report(&self, context: &Context) -> CommandResult {
-        if context.json {
-            output::json(self)?;
-        } else {
-            show(self)?;
-        }
+        self.print(context, &summary(&self.checks))?;
         Ok(if self.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    }
+
+    /// The same after an upgrade that the running daemon has not seen: all works, but not yet with this program.
+    pub(super) fn report_old_daemon(mut self, context: &Context) -> CommandResult {
+        if !self.ok {
+            return self.report(context);
+        }
+        self.ok = false;
+        self.print(context, OLD_DAEMON)?;
+        Ok(ExitCode::from(EXIT_OLD_DAEMON))
+    }
+
+    fn print(&self, context: &Context, summary: &str) -> CommandResult<()> {
+        if context.json { output::json(self) } else { show(self, summary) }
     }
 }
 
@@ -140,7 +157,7 @@ fn recover(context: &Context) -> CommandResult {
 }
 
 async fn diagnose(context: &Context, args: &Args, mut checks: Vec<Check>) -> CommandResult<Diagnosis> {
-    checks.push(check_daemon(context).await);
+    checks.push(check_daemon(context).await.0);
     let mut isolation = None;
     if !args.no_trial {
         let (check, found) = doctor::try_sandbox(&context.directories).await;
@@ -151,33 +168,45 @@ async fn diagnose(context: &Context, args: &Args, mut checks: Vec<Check>) -> Com
     Ok(Diagnosis { isolation, cage, ..Diagnosis::of(checks) })
 }
 
-pub(super) async fn check_daemon(context: &Context) -> Check {
+/// Which program the running daemon is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DaemonProgram {
+    /// The same version and commit as this one, or no daemon runs.
+    Same,
+    /// Another one, such as the one before an upgrade.
+    Other,
+}
+
+pub(super) async fn check_daemon(context: &Context) -> (Check, DaemonProgram) {
     let name = "daemon";
+    let same = |check| (check, DaemonProgram::Same);
     let Ok(client) = context.client_that(StartMode::Never).await else {
-        return Check::works(name, "not running; the next command starts it");
+        return same(match daemon::holder(&context.directories.home) {
+            Some(pid) => {
+                let detail = format!("process {pid} has the data directory, but cannot be reached");
+                Check::missing(name, detail, format!("kill {pid}"))
+            }
+            None => Check::works(name, "not running; the next command starts it"),
+        });
     };
     let pid = client.daemon().and_then(|daemon| daemon.pid).map_or("?".to_owned(), |pid| pid.to_string());
     let (version, capabilities) = (client.version().await, client.capabilities().await);
     let (Ok(version), Ok(capabilities)) = (version, capabilities) else {
         let detail = format!("process {pid} is listening but does not answer");
-        return Check::missing(name, detail, format!("kill {pid}"));
+        return same(Check::missing(name, detail, format!("kill {pid}")));
     };
-    if version.version != env!("CARGO_PKG_VERSION") {
-        let detail = format!(
-            "process {pid} has version {}, this command has {}",
-            version.version,
-            env!("CARGO_PKG_VERSION")
-        );
-        return Check::weak(name, detail, format!("kill {pid}"));
+    let theirs = version.build.unwrap_or(version.version);
+    if theirs != VERSION {
+        let detail = format!("process {pid} is warren {theirs}, this program is {VERSION}");
+        return (Check::weak(name, detail, format!("kill {pid}")), DaemonProgram::Other);
     }
     let backends: Vec<_> = capabilities.backends.iter().map(|backend| backend.as_str()).collect();
     let detail = format!(
-        "version {}, pid {pid}, back ends {} (the first is the default){}",
-        version.version,
+        "version {theirs}, pid {pid}, back ends {} (the first is the default){}",
         backends.join(", "),
         addresses(context, &pid)
     );
-    Check::works(name, detail)
+    same(Check::works(name, detail))
 }
 
 /// Returns the daemon's addresses on TCP, as its note says. A note of another process is of a daemon that died.
@@ -188,7 +217,7 @@ fn addresses(context: &Context, pid: &str) -> String {
     format!("; TCP at {}{}", note.url, also.collect::<String>())
 }
 
-fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
+fn show(diagnosis: &Diagnosis, summary: &str) -> CommandResult<()> {
     let paint = Paint::for_stdout();
     let causes = by_cause(&diagnosis.checks);
     let width = causes.iter().filter(|(names, _)| names.len() == 1).map(|(names, _)| names[0].len());
@@ -215,7 +244,7 @@ fn show(diagnosis: &Diagnosis) -> CommandResult<()> {
             output::line(&format!("  {}", output::printable(step)))?;
         }
     }
-    output::line(&format!("\n{}", output::printable(&summary(&diagnosis.checks))))
+    output::line(&format!("\n{}", output::printable(summary)))
 }
 
 /// The checks with the names of all that fail for the same reason: one cause is shown once.

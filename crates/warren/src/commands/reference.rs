@@ -1,5 +1,6 @@
 //! `warren reference`, hidden: the pages of `docs/reference/`, generated from the code. A test compares the committed
-//! copies with them; `BLESS=1` rewrites them. Pages of the manual are for packages, and not committed.
+//! copies with them; `BLESS=1` rewrites them. Pages of the manual are for packages, and not committed. Neither is the
+//! AppArmor profile, which is for the program that prints it.
 
 use std::{
     fmt::Write as _,
@@ -11,7 +12,7 @@ use std::{
 
 use clap::ValueEnum;
 
-use crate::{cli, env, error::CommandResult};
+use crate::{apparmor, cli, env, error::CommandResult};
 
 const WIDTH: usize = 100;
 
@@ -31,6 +32,8 @@ enum Page {
     Environment,
     Openapi,
     Man,
+    /// The AppArmor profile for this program, where it is now
+    Apparmor,
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
@@ -42,6 +45,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             text.push('\n');
             text
         }
+        Page::Apparmor => apparmor::profile(&std::env::current_exe()?.to_string_lossy()),
         Page::Man => {
             manual(args.directory.as_deref().unwrap_or(Path::new(".")))?;
             String::new()

@@ -45,6 +45,7 @@ pub(crate) async fn run(context: &Context, _: Args) -> CommandResult {
 
 async fn daemon(context: &Context) -> Option<Daemon> {
     let client = context.client_that(StartMode::Never).await.ok()?;
-    let version = client.version().await.ok()?.version;
+    let found = client.version().await.ok()?;
+    let version = found.build.unwrap_or(found.version);
     Some(Daemon { version, pid: client.daemon().and_then(|daemon| daemon.pid) })
 }

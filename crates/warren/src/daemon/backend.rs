@@ -39,7 +39,7 @@ pub(super) async fn start(
     proxy: Option<HostProxy>,
     pool: PoolConfig,
 ) -> Result<Running> {
-    let Directories { home, run } = directories;
+    let Directories { home, run, .. } = directories;
     let places = NamespaceDirectories { home, run };
     let backend = NamespaceBackend::new(places.clone(), open_files).await.map_err(|error| {
         Error::new(ErrorKind::Unavailable, "this host cannot run sandboxes")

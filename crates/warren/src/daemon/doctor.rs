@@ -56,7 +56,7 @@ impl OwnDoctor {
     }
 
     fn start(&self) -> Result<Child> {
-        let Directories { home, run } = &self.directories;
+        let Directories { home, run, .. } = &self.directories;
         Command::new(PathBuf::from(OWN_PROGRAM))
             .args(["doctor", "--json"])
             .env(env::HOME_DIRECTORY, home)

@@ -18,6 +18,7 @@ mod network;
 mod note;
 mod ready;
 mod recover;
+mod service;
 mod socket;
 mod ssh;
 mod take_over;
@@ -43,12 +44,13 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
     address::{AlsoListen, Listen},
+    lock::LockNote,
     log::LogFormat,
     network::{NetworkOptions, TlsFiles},
     note::Note,
     ready::Readiness,
     recover::{Recovered, recover},
-    take_over::stop,
+    take_over::{holder, stop},
 };
 use self::{
     backend::Running,
@@ -57,6 +59,7 @@ use self::{
     metrics::MetricsListener,
     network::{Listener, Network, Plan},
     ready::Announcer,
+    service::ServiceManager,
     socket::Socket,
     ssh::SshListeners,
     take_over::Replaced,
@@ -161,7 +164,7 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let webhook = options.config.events.webhook()?;
     let ssh_settings = options.config.ssh.settings(options.network.is_dev)?;
     directories.make()?;
-    let locks = if options.is_unasked() {
+    let (lock, mut run_lock) = if options.is_unasked() {
         take_over::take_locks(directories, Asked::ByCommand)?
     } else {
         if let Some(plan) = &mut plan {
@@ -189,7 +192,7 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let engine =
         Engine::open_all(engine_config(options, unpacker), store, backends, Arc::new(SystemClock)).await?;
     let webhook = webhook.map(|webhook| webhook::Sender::new(&engine, webhook, directories)).transpose()?;
-    let (socket, listener) = Socket::listen(directories.socket()?)?;
+    let socket = Socket::listen(directories.socket()?)?;
     let ssh =
         SshListeners::open(directories, ssh_port, ssh_settings).inspect_err(|_failed| socket.remove())?;
     // After the socket: whoever finds the address note can use all of the daemon.
@@ -203,7 +206,10 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
 
     let backends: Vec<_> = engine.backends().iter().map(|found| found.backend.as_str()).collect();
     tracing::info!(socket = %socket.path().display(), backends = backends.join(" "), "ready");
+    lock.say_serving(true);
     announcer.ready();
+    let service = ServiceManager::of(options.is_detached);
+    service.ready();
     let mut own: Vec<_> = network.as_ref().map(Network::addresses).unwrap_or_default();
     own.extend(ssh.address());
     own.extend(metrics.as_ref().map(MetricsListener::address));
@@ -225,6 +231,7 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let links = Links::new(engine.clone(), settings);
     let rest = Rest::new(engine.clone(), activity.clone(), stop.clone())
         .with_links(links.clone())
+        .with_build(crate::cli::VERSION)
         .with_doctor(Arc::new(OwnDoctor::new(directories)));
     let mcp = Mcp::with_links(engine.clone(), options.mcp.clone(), links);
     let named = match options.mcp_profile {
@@ -246,11 +253,18 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
     let owner = SocketAuth::new(PeerCredentials { owner }, engine.clone());
     let app = http::app(routes, Gate::unix(engine.clone(), Arc::new(owner)));
     // Removed first: the next command then finds no daemon and starts a new one, which waits for the lock.
-    let hide = || socket.remove();
-    let serving = http::serve_unix(listener, app, activity.clone(), stop.clone(), STOP_GRACE, hide);
+    let hide = || {
+        service.stopping();
+        lock.say_serving(false);
+        socket.remove();
+    };
+    let serving = http::serve_unix(socket.listener(), app, activity.clone(), stop.clone(), STOP_GRACE, hide);
     let on_network = serve_network(network, &parts, &engine);
     let idling = idle::stop_when_idle(options.idle_exit, engine.clone(), activity.clone(), stop.clone());
     let slimming = memory::give_back(stop.clone());
+    let ssh_socket = ssh.socket();
+    let sockets = [&socket, &*ssh_socket];
+    let keeping = socket::keep_in_place(&sockets, directories, &mut run_lock, &stop);
     let on_ssh = ssh.serve(engine.clone(), activity.clone(), stop.clone());
     let telling = async {
         if let Some(sender) = webhook {
@@ -258,13 +272,13 @@ async fn run(options: &ServeOptions, open_files: Option<u64>, announcer: &Announ
         }
     };
     let on_metrics = serve_metrics(metrics, &engine, &stop);
-    tokio::join!(serving, on_network, on_ssh, on_metrics, telling, idling, slimming);
+    tokio::join!(serving, on_network, on_ssh, on_metrics, telling, idling, slimming, keeping);
 
     mcp.close().await;
     engine.close().await;
     default.close_pool().await;
     tracing::info!("stopped");
-    drop(locks);
+    drop((lock, run_lock));
     Ok(())
 }
 

@@ -347,7 +347,7 @@ mod tests {
     #[tokio::test]
     async fn a_port_that_is_taken_is_named() {
         let place = tempfile::tempdir().unwrap();
-        let directories = Directories { home: place.path().to_owned(), run: place.path().to_owned() };
+        let directories = Directories::at(place.path().to_owned(), place.path().to_owned());
         let first = NetworkOptions { also: also("127.0.0.1:0=microsandbox"), ..options("127.0.0.1:0") };
         let first = Plan::new(&first, false).unwrap().unwrap();
         let first = first.listen(&directories).await.unwrap();

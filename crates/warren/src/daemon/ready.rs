@@ -1,6 +1,6 @@
 //! The first message of a daemon that a command started: ready, or why not.
 
-use std::{error::Error as _, fs::File, io::Write as _, process::id};
+use std::{fs::File, io::Write as _, process::id};
 
 use frontends::rest::v1::ErrorDetail;
 use sandbox::Error;
@@ -60,7 +60,6 @@ impl Announcer {
 }
 
 fn detail(error: &Error) -> ErrorDetail {
-    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    let whole = error.clone().reworded(|words| format!("{words}{cause}"));
+    let whole = error.clone().reworded(|_message| crate::error::in_full(error));
     ErrorDetail::new(&whole, crate::error::hint(error), &format!("daemon-{}", id()))
 }

@@ -1,12 +1,15 @@
 //! The SSH server: on TCP if told to, and for the daemon's owner on a Unix socket, where no key is needed.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use engine::{Engine, Principal};
 use frontends::http::{Activity, DevAuth};
 use sandbox::{Error, ErrorKind, Result};
 use ssh::{HostKey, Settings, Ssh};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::{
+    net::{TcpListener, UnixListener, UnixStream},
+    sync::watch,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::socket::Socket;
@@ -17,8 +20,7 @@ pub(super) struct SshListeners {
     host_key: HostKey,
     settings: Settings,
     tcp: Option<TcpListener>,
-    unix: UnixListener,
-    socket: Socket,
+    socket: Arc<Socket>,
 }
 
 /// Opens the TCP listener, if there is to be one. A port that is taken ends the start.
@@ -41,33 +43,44 @@ impl SshListeners {
         settings: Settings,
     ) -> Result<Self> {
         let host_key = HostKey::load_or_make(&directories.home)?;
-        let (socket, unix) = Socket::listen(directories.ssh_socket()?)?;
-        Ok(Self { host_key, settings, tcp, unix, socket })
+        let socket = Arc::new(Socket::listen(directories.ssh_socket()?)?);
+        Ok(Self { host_key, settings, tcp, socket })
     }
 
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.tcp.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
+    pub(super) fn socket(&self) -> Arc<Socket> {
+        Arc::clone(&self.socket)
+    }
+
     /// Serves until the daemon stops.
     pub(super) async fn serve(self, engine: Engine, activity: Activity, stop: CancellationToken) {
-        let Self { host_key, settings, tcp, unix, socket } = self;
+        let Self { host_key, settings, tcp, socket } = self;
         let ssh = Ssh::new(engine, host_key, settings, stop.clone());
         let on_tcp = async {
             if let Some(listener) = tcp {
                 ssh.listen(listener).await;
             }
         };
-        tokio::join!(on_tcp, serve_owner(&ssh, &unix, &activity, &stop));
+        tokio::join!(on_tcp, serve_owner(&ssh, socket.listener(), &activity, &stop));
         socket.remove();
     }
 }
 
 /// Serves those whom the socket itself proves to be the daemon's owner.
-async fn serve_owner(ssh: &Ssh, listener: &UnixListener, activity: &Activity, stop: &CancellationToken) {
+async fn serve_owner(
+    ssh: &Ssh,
+    mut listener: watch::Receiver<Arc<UnixListener>>,
+    activity: &Activity,
+    stop: &CancellationToken,
+) {
     loop {
+        let current = Arc::clone(&listener.borrow_and_update());
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = current.accept() => accepted,
+            Ok(()) = listener.changed() => continue,
             () = stop.cancelled() => return,
         };
         let stream = match accepted {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandbox::{Error, ErrorKind, Result};
 use tokio::time::{Instant, sleep};
 
-use super::lock::{Asked, Held, Lock};
+use super::lock::{Asked, Held, Lock, LockNote};
 use crate::directories::Directories;
 
 /// How long the other daemon may take: its own grace period for requests, and some more.
@@ -59,6 +59,12 @@ pub(super) async fn take_over(directories: &Directories, replaced: Replaced) -> 
         }
         sleep(RETRY).await;
     }
+}
+
+/// The daemon that has this data directory and says that it can be reached, if it lives.
+pub(crate) fn holder(home: &Path) -> Option<i32> {
+    let note = LockNote::of(home).filter(|note| note.is_serving)?;
+    note.pid.filter(|pid| has_open(*pid, &Lock::path(home)))
 }
 
 /// Stops the running daemon, if there is one, and waits until it has ended. Returns whether there was one.
@@ -129,7 +135,7 @@ mod tests {
     #[tokio::test]
     async fn a_free_lock_is_just_taken() {
         let place = tempfile::tempdir().unwrap();
-        let directories = Directories { home: place.path().to_owned(), run: place.path().to_owned() };
+        let directories = Directories::at(place.path().to_owned(), place.path().to_owned());
         drop(take_over(&directories, Replaced::Any).await.unwrap());
     }
 }

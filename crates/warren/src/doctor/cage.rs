@@ -10,7 +10,7 @@ use crate::directories::Directories;
 pub(crate) async fn read_cage(directories: &Directories) -> Result<Vec<String>> {
     let scratch = Scratch::new(directories, "cage");
     scratch.directories.make()?;
-    let Directories { home, run } = scratch.directories.clone();
+    let Directories { home, run, .. } = scratch.directories.clone();
     let (id, name) = (SandboxId::from_random([0; 8]), "example".parse()?);
     let plan = sandbox::plan(
         &id,

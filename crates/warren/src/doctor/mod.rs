@@ -62,8 +62,7 @@ struct Scratch {
 impl Scratch {
     fn new(directories: &Directories, purpose: &str) -> Self {
         let part = format!("{purpose}-{}", std::process::id());
-        let directories =
-            Directories { home: directories.home.join(&part), run: directories.run.join(&part) };
+        let directories = Directories::at(directories.home.join(&part), directories.run.join(&part));
         Self { directories }
     }
 }

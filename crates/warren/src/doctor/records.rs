@@ -12,14 +12,20 @@ const NAME: &str = "records";
 const RECOVER: &str = "warren doctor --recover";
 
 pub(crate) fn check_records(home: &Path) -> Check {
-    match Survey::of(home) {
-        Ok(survey) => judge(&survey),
-        Err(error @ StoreError::Unreadable { .. }) => Check::missing(NAME, error.to_string(), RECOVER),
-        Err(error) => {
-            let hint =
-                error.next().map_or_else(|| "See the daemon's log.".to_owned(), |next| in_words(&next));
-            Check::weak(NAME, error.to_string(), hint)
-        }
+    let error = match Survey::of(home) {
+        Ok(survey) => return judge(&survey),
+        Err(error) => error,
+    };
+    let hint = match (&error, error.next()) {
+        (StoreError::Unreadable { .. }, _) => RECOVER.to_owned(),
+        (_, Some(next)) => in_words(&next),
+        (_, None) => "See the daemon's log.".to_owned(),
+    };
+    match error {
+        // They pass.
+        StoreError::Locked { .. } | StoreError::NoSpace { .. } => Check::weak(NAME, error.to_string(), hint),
+        // No daemon of this version can open it.
+        _ => Check::missing(NAME, error.to_string(), hint),
     }
 }
 

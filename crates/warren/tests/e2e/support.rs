@@ -195,7 +195,7 @@ impl World {
         listed["sandboxes"][0]["runningExecs"].as_u64().unwrap()
     }
 
-    fn stop_daemon(&self) {
+    pub(crate) fn stop_daemon(&self) {
         let Some(daemon) = self.daemon() else { return };
         daemon.signal(Signal::TERM);
         if !daemon.ends_within(PATIENCE) {

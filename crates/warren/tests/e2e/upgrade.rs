@@ -1,6 +1,13 @@
 //! Data directories of released versions, opened by the program of today. `scripts/make-home-fixture` made them.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::net::UnixListener,
+    path::PathBuf,
+    process::Command,
+    thread,
+};
 
 use serde_json::Value;
 
@@ -88,5 +95,57 @@ fn todays_program_starts_the_sandboxes_of_every_release() {
         assert_eq!(run(&["exec", "back", "cat", "/root/sum"]), "42\n");
         // A new sandbox works beside it, on the old image.
         assert_eq!(run(&["run", "--image", "tiny:1", "echo", "new"]), "new\n");
+    }
+}
+
+#[test]
+fn records_of_a_newer_version_fail_the_check() {
+    let world = World::bare();
+    world.run(&["ps"]).expect(0);
+    world.stop_daemon();
+    // The schema's version in the header of an SQLite file.
+    let (database, at) = (world.home().join("warren.db"), 60..64);
+    let mut bytes = fs::read(&database).unwrap();
+    bytes[at].copy_from_slice(&999_u32.to_be_bytes());
+    fs::write(&database, bytes).unwrap();
+    let refused = world.run(&["ps"]).expect(125).stderr;
+    assert!(refused.contains("version 999") && refused.contains("newer warren"), "{refused}");
+    for command in ["self-check", "doctor"] {
+        let checked = world.run(&[command, "--json"]).expect(1).json();
+        let records = checked["checks"].as_array().unwrap().iter().find(|one| one["name"] == "records");
+        assert_eq!((&checked["ok"], &records.unwrap()["status"]), (&Value::from(false), &"missing".into()));
+    }
+    assert!(world.run(&["self-check"]).expect(1).text().contains("Not ready: records"));
+}
+
+/// Answers two requests as the daemon of an older commit would.
+fn old_daemon(listener: UnixListener) {
+    let (mut stream, _) = listener.accept().unwrap();
+    for body in [
+        r#"{"version":"0.1.0","build":"0.1.0 (0123456789ab 2020-02-02)","api":["v1"]}"#,
+        r#"{"backend":"namespace","backends":["namespace"],"has":[],"missing":[]}"#,
+    ] {
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        let server = concat!("warren/", env!("CARGO_PKG_VERSION"));
+        let length = body.len();
+        let answer = format!("HTTP/1.1 200 OK\r\nserver: {server}\r\ncontent-length: {length}\r\n\r\n{body}");
+        stream.write_all(answer.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn a_daemon_of_an_older_commit_is_not_ready_and_not_broken() {
+    let world = World::new();
+    fs::create_dir_all(world.home().join("run")).unwrap();
+    for (args, answer) in [
+        (&["self-check"][..], "the running daemon is of another version"),
+        (&["self-check", "--json"], "0123456789ab"),
+    ] {
+        fs::remove_file(world.socket()).ok();
+        let listener = UnixListener::bind(world.socket()).unwrap();
+        let answering = thread::spawn(move || old_daemon(listener));
+        let checked = world.run(args).expect(3);
+        assert!(checked.text().contains(answer), "{checked:?}");
+        answering.join().unwrap();
     }
 }

@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 use axum::Router;
 use tokio::{
     net::{UnixListener, UnixStream},
-    sync::Semaphore,
+    sync::{Semaphore, watch},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -19,10 +19,10 @@ use crate::http::auth::Peer;
 const MAX_CONNECTIONS: usize = 1024;
 const HEAD_TIME: Duration = Duration::from_secs(30);
 
-/// Serves `app` on a Unix socket until `stop`. Then calls `hide`, which takes the socket's path away so that nobody new
+/// Serves `app` on a Unix socket until `stop`; the caller may replace the socket meanwhile. Then calls `hide`, which takes the socket's path away so that nobody new
 /// connects; accepts what had connected by then, lets requests in flight finish for at most `grace`, and cuts the rest.
 pub async fn serve_unix(
-    listener: UnixListener,
+    listener: watch::Receiver<Arc<UnixListener>>,
     app: Router,
     activity: Activity,
     stop: CancellationToken,
@@ -34,13 +34,21 @@ pub async fn serve_unix(
     serve(Unix(listener), terms, hide).await;
 }
 
-struct Unix(UnixListener);
+struct Unix(watch::Receiver<Arc<UnixListener>>);
 
 impl Door for Unix {
     type Stream = UnixStream;
 
     async fn accept(&self) -> io::Result<UnixStream> {
-        Ok(self.0.accept().await?.0)
+        let mut current = self.0.clone();
+        loop {
+            let listener = Arc::clone(&current.borrow_and_update());
+            tokio::select! {
+                biased;
+                accepted = listener.accept() => return Ok(accepted?.0),
+                Ok(()) = current.changed() => {}
+            }
+        }
     }
 
     fn converse(

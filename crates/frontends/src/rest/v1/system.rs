@@ -20,6 +20,9 @@ pub struct Health {
 #[serde(rename_all = "camelCase")]
 pub struct Version {
     pub version: String,
+    /// The version with the commit and its date, if the daemon's program knows them. Absent in earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
     /// Versions of this API that the daemon speaks.
     pub api: Vec<String>,
 }

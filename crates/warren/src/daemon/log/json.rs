@@ -56,7 +56,7 @@ impl Visit for Fields {
 
     /// With its causes: the outer message alone often says only that something failed.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        let causes = std::iter::successors(value.source(), |cause| cause.source());
+        let causes = sandbox::causes(value).into_iter();
         let text = causes.fold(value.to_string(), |text, cause| format!("{text}: {cause}"));
         self.put(field, text.into());
     }

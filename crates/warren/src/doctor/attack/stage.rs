@@ -277,7 +277,7 @@ async fn start_daemon(
     secret: &str,
     decoys: &Decoys,
 ) -> CommandResult<(Child, SocketAddr)> {
-    let Directories { home, run } = directories;
+    let Directories { home, run, .. } = directories;
     let log = fs::File::options().create(true).append(true).open(home.join("attack.log"))?;
     let config = home.join("attack.toml");
     fs::write(&config, format!("[images]\ninsecure = [{:?}]\n", decoys.registry))?;
