@@ -84,6 +84,8 @@ fn all_but_newest(mut paths: Vec<PathBuf>, kept: usize) -> Vec<PathBuf> {
 mod tests {
     use std::time::Duration;
 
+    use sandbox::{Isolation, NetworkHold, Walls};
+
     use super::*;
 
     #[test]
@@ -130,6 +132,32 @@ mod tests {
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let (pid, start_time) = jail::parse_stat(&stat).unwrap();
         fs::write(names.pid(), format!("{pid} {start_time}\n")).unwrap();
+        assert_eq!(find(&directories), Vec::<PathBuf>::new());
+        // One of another image uses none.
+        let isolation = Isolation {
+            backend: BackendKind::Namespace,
+            walls: Walls::SharedKernel,
+            rootless: false,
+            id_map: String::new(),
+            namespaces: Vec::new(),
+            capabilities: Vec::new(),
+            no_new_privileges: true,
+            seccomp: None,
+            network: NetworkHold::Loopback,
+            cgroups: String::new(),
+            limits: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let record = |skeleton: Option<&str>| Record {
+            isolation: isolation.clone(),
+            first_id: None,
+            home: None,
+            skeleton: skeleton.map(str::to_owned),
+            named_ports: None,
+        };
+        record(None).write(&names).unwrap();
+        assert_eq!(find(&directories), [oldest.as_path()]);
+        record(Some("host-0")).write(&names).unwrap();
         assert_eq!(find(&directories), Vec::<PathBuf>::new());
     }
 }
