@@ -18,6 +18,7 @@ import grafana_foundation_sdk.cog.plugins as plugins
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families as text_string_to_plain_families
 
 from daemon import Daemon, free_port, get, until
 
@@ -35,12 +36,14 @@ def work(daemon):
 
 
 def exported(daemon, url, headers=None):
-    status, text, about = get(url, headers)
+    status, text, about = get(url, {"accept": "application/openmetrics-text"} | (headers or {}))
     assert status == 200, (status, text)
     assert about["content-type"].startswith("application/openmetrics-text"), about
     # A strict reader: it refuses what the format does not allow.
     families = list(text_string_to_metric_families(text))
-    return text, {sample.name for family in families for sample in family.samples}, families
+    # What is not known yet is declared, and has no sample.
+    names = {family.name for family in families} | {sample.name for family in families for sample in family.samples}
+    return text, names, families
 
 
 def value(families, name, **labels):
@@ -52,6 +55,19 @@ def value(families, name, **labels):
     ]
     assert found, (name, labels)
     return sum(found)
+
+
+def check_formats(url):
+    """Readers of the older format get it, with the same samples; Prometheus' own checker has nothing to say of it."""
+    for accept in ("text/plain;version=0.0.4", "*/*"):
+        status, text, about = get(url, {"accept": accept})
+        assert status == 200 and about["content-type"] == "text/plain; version=0.0.4; charset=utf-8", about
+    names = lambda families: {sample.name for family in families for sample in family.samples}
+    plain = names(text_string_to_plain_families(text))
+    open_metrics = get(url, {"accept": "application/openmetrics-text"})[1]
+    assert plain == names(text_string_to_metric_families(open_metrics)), plain
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+    assert checked.returncode == 0, checked
 
 
 def check_counts(families):
@@ -206,6 +222,10 @@ def check_dashboard(names, ask):
     assert not list(lost(shown, back)), list(lost(shown, back))
     queries = [target["expr"] for panel in shown["panels"] for target in panel.get("targets", [])]
     assert len(queries) > 20 and len({panel["id"] for panel in shown["panels"]}) == len(shown["panels"])
+    for panel in shown["panels"]:
+        for target in panel.get("targets", []):
+            # Several daemons in one panel can be told apart, or are summed up.
+            assert "sum" in target["expr"] or "{{instance}}" in target["legendFormat"], target
     for query in queries:
         missing = names_in(query) - names
         assert not missing, f"{query} asks for {missing}"
@@ -241,6 +261,7 @@ def main(program, place):
         work(daemon)
         text, _, families = exported(daemon, url)
         check_counts(families)
+        check_formats(url)
         assert get(f"http://127.0.0.1:{port}/v1/sandboxes")[0] == 404, "nothing else is served there"
         assert get(url, {"host": "evil.example"})[0] == 403, "a page of another name may not read it"
         everyone = daemon.key("--label", "all", "--all-namespaces")

@@ -3,6 +3,7 @@ OpenTelemetry's own protobuf types, and a collector."""
 
 import base64
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -84,7 +85,22 @@ def complete(receiver, top, *names):
     return until(f"the trace {top} came", look)
 
 
+def check_others_variables(program, place):
+    """What is meant for other programs keeps no daemon from starting, not even one that a command starts."""
+    for n, (name, value) in enumerate([
+        ("OTEL_TRACES_SAMPLER", "jaeger_remote"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+    ]):
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", name: value}
+        with Daemon(program, f"{place}/others-{n}", flags=["--log", "info"], env=env.items()) as daemon:
+            daemon.run("ps")
+            warnings = [line for line in daemon.log.read_text().splitlines() if " WARN " in line and "OTEL_" in line]
+            assert len(warnings) == 1 and name in warnings[0], warnings
+
+
 def main(program, place):
+    check_others_variables(program, place)
     receiver = Receiver()
     env = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
@@ -141,6 +157,13 @@ def main(program, place):
         assert set(receiver.headers) == {"burrow one"}
         assert all(found["service.name"] == "lab-warren" for found in receiver.resources)
         assert receiver.resources[0]["deployment.environment"] == "test"
+        assert len({found["service.instance.id"] for found in receiver.resources}) == 1
+        assert receiver.resources[0]["host.name"] == os.uname().nodename
+        # A method that a caller made up names no span.
+        subprocess.run(["curl", "-s", "-o", "/dev/null", "-X", "EVILMETHOD", f"{daemon.url}/v1/sandboxes",
+                        "-H", f"authorization: Bearer {key}"], check=True)
+        until("the span came", lambda: any(span.name == "HTTP /v1/sandboxes" for span in receiver.spans))
+        assert not any("EVIL" in str(span) for span in receiver.spans)
         n_before = len(receiver.spans)
         daemon.run("exec", "lab", "true")
         daemon.stop()

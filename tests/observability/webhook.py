@@ -1,6 +1,7 @@
 """A receiver that fails, is slow and comes back gets every event, signed as the Standard Webhooks libraries want it."""
 
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -19,10 +20,11 @@ LONGER_THAN_IT_WAITS = 17
 
 
 class Receiver:
-    """Keeps what it took. `mood` is called with each message before it is taken, and may refuse it by a status."""
+    """Keeps what it took. `mood` is called with each message before it is taken, and may refuse it by a status, or by one
+    with headers."""
 
     def __init__(self, port):
-        self.taken, self.seen, self.mood = [], [], lambda: 200
+        self.taken, self.seen, self.mood = [], [], lambda _: 200
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -32,8 +34,9 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 message = Webhook(SECRET).verify(body, headers)
-                status = receiver.mood()
-                receiver.seen.append((headers["webhook-id"], status))
+                answer = receiver.mood(message)
+                status, more = answer if isinstance(answer, tuple) else (answer, {})
+                receiver.seen.append((headers["webhook-id"], status, time.monotonic()))
                 if status == SLOW:
                     time.sleep(LONGER_THAN_IT_WAITS)
                     self.close_connection = True
@@ -42,6 +45,8 @@ class Receiver:
                     receiver.taken.append(message)
                 self.send_response(status)
                 self.send_header("content-length", "0")
+                for name, value in more.items():
+                    self.send_header(name, value)
                 self.end_headers()
 
             def log_message(self, *_):
@@ -90,11 +95,11 @@ def main(program, place):
 
         # It fails three times, and is slow once.
         answers = iter([500, 429, 302, SLOW])
-        receiver.mood = lambda: next(answers, 200)
+        receiver.mood = lambda _: next(answers, 200)
         daemon.run("create", "--name", "second")
         until("what failed came again", lambda: receiver.has("sandbox_created", "second"))
         ids = {}
-        for name, status in receiver.seen:
+        for name, status, _ in receiver.seen:
             ids.setdefault(name, []).append(status)
         assert [500, 429, 302, SLOW, 200] in ids.values(), ids
 
@@ -111,16 +116,104 @@ def main(program, place):
         assert not any(event["kind"] == "events_lost" for event in receiver_two.events())
 
         # More events than the store keeps, while nobody takes any: the loss is told.
-        receiver_two.mood = lambda: 503
+        receiver_two.mood = lambda _: 503
         n_flood = flood(daemon)
-        receiver_two.mood = lambda: 200
+        receiver_two.mood = lambda _: 200
         until("the loss was told", lambda: any(event["kind"] == "events_lost" for event in receiver_two.events()))
         lost = next(event for event in receiver_two.events() if event["kind"] == "events_lost")
         assert lost["count"] > 0, lost
         key = daemon.key("--label", "all", "--all-namespaces")
         text = get(f"{daemon.url}/metrics", {"authorization": f"Bearer {key}"})[1]
         assert f"warren_webhook_lost_events_total {lost['count']}\n" in text, text
+        check_refusals(daemon, receiver_two, key)
+        check_damaged_place(daemon, receiver_two)
+        check_lost_records(daemon, receiver_two)
         print(f"webhook: {len(numbers)} events over failures and a kill; then {lost['count']} of {n_flood} told as lost")
+
+
+def metric(daemon, key, name):
+    text = get(f"{daemon.url}/metrics", {"authorization": f"Bearer {key}"})[1]
+    found = [line.split(" ")[1] for line in text.splitlines() if line.startswith(f"{name} ")]
+    return float(found[0]) if found else None
+
+
+def check_refusals(daemon, receiver, key):
+    """A receiver that takes small batches only, and one event never, gets all others. It gets the pause that it asks
+    for, and the backlog is seen meanwhile."""
+    until("the flood is over", lambda: metric(daemon, key, "warren_webhook_pending_events") == 0)
+    receiver.mood = lambda _: 503
+    daemon.run("create", "--name", "poison")
+    daemon.run("create", "--name", "healthy")
+    until("the backlog shows", lambda: (metric(daemon, key, "warren_webhook_pending_events") or 0) >= 4)
+
+    pauses = iter([(429, {"retry-after": "3"})])
+    is_poison = lambda event: event["kind"] == "sandbox_created" and event.get("name") == "poison"
+
+    def mood(message):
+        events = message["data"]["events"]
+        if len(events) > 2:
+            return 413
+        return 400 if any(map(is_poison, events)) else next(pauses, 200)
+
+    receiver.mood = mood
+    until("what follows the bad event came", lambda: receiver.has("sandbox_created", "healthy"))
+    assert not receiver.has("sandbox_created", "poison") and receiver.has("sandbox_started", "poison")
+    asked = next(n for n, (_, status, _) in enumerate(receiver.seen) if status == 429 and n > 10)
+    assert receiver.seen[asked + 1][2] - receiver.seen[asked][2] >= 3, receiver.seen[asked:]
+    daemon.run("create", "--name", "next")
+    until("the next batch came", lambda: receiver.has("sandbox_started", "next"))
+    assert any(event["kind"] == "events_lost" and event["count"] == 1 for event in receiver.events())
+    until("nothing waits", lambda: metric(daemon, key, "warren_webhook_pending_events") == 0)
+    assert time.time() - metric(daemon, key, "warren_webhook_last_success_timestamp_seconds") < 60
+
+
+def check_damaged_place(daemon, receiver):
+    """A machine that lost its power left an empty file: events come twice, and none is skipped."""
+    receiver.mood = lambda _: 503
+    daemon.run("create", "--name", "during")
+    daemon.kill()
+    (daemon.work / "home" / "webhook.next").write_text("")
+    receiver.mood = lambda _: 200
+    daemon.start()
+    until("what was not taken came", lambda: receiver.has("sandbox_created", "during"))
+    assert "the webhook's place among the events cannot be read" in daemon.log.read_text()
+
+
+def check_lost_records(daemon, receiver):
+    """The database was lost, and numbers begin with 1: the receiver is told, and misses nothing of what comes."""
+    follower = subprocess.Popen([daemon.program, "events", "-f", "--json"], env=daemon.env, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+    seen = []
+
+    def read():
+        for line in follower.stdout:
+            seen.append(json.loads(line))
+
+    threading.Thread(target=read, daemon=True).start()
+    receiver.taken.clear()
+    names = iter(f"before-{n}" for n in range(1000))
+
+    def is_followed():
+        daemon.run("create", "--name", next(names))
+        return seen
+
+    until("the follower sees events", is_followed)
+    daemon.stop()
+    (daemon.work / "home" / "warren.db").write_bytes(b"nonsense" * 1000)
+    daemon.run("doctor", "--recover")
+    receiver.taken.clear()
+    daemon.start()
+    daemon.run("create", "--name", "after")
+    until("events of the new records came", lambda: receiver.has("sandbox_started", "after"))
+    events = receiver.events()
+    assert (events[0]["kind"], events[0]["count"]) == ("events_lost", None), events[0]
+    assert [event["number"] for event in events[1:]] == list(range(1, len(events))), events
+    until("the follower began anew", lambda: any(event.get("name") == "after" for event in seen))
+    follower.terminate()
+    assert "begin anew" in follower.stderr.read()
+    refused = subprocess.run([daemon.program, "events", "-f", "--from", "100000"], env=daemon.env, capture_output=True,
+                             text=True, timeout=60)
+    assert refused.returncode and "there is no event 100000 yet" in refused.stderr, refused
 
 
 def flood(daemon):

@@ -25,6 +25,7 @@ use crate::{
     images,
     keys::Keys,
     live::LiveExec,
+    metrics::Metrics,
     packages,
     pump::ExecTask,
     recover::{CorruptRecords, recover},
@@ -64,7 +65,9 @@ pub(crate) async fn open(
     let keys = Keys::load(&store).await.map_err(error::from_store)?;
     let ssh_keys = SshKeys::load(&store).await.map_err(error::from_store)?;
     let shares = Shares::load(&store).await.map_err(error::from_store)?;
-    let events = EventLog::start(store.clone()).await.map_err(error::from_store)?;
+    let metrics = Arc::new(Metrics::new());
+    metrics.show_zeros();
+    let events = EventLog::start(store.clone(), metrics).await.map_err(error::from_store)?;
     // Nobody may remove a sandbox whose record or manifest is damaged.
     let mut unreadable: Vec<SandboxId> = rows.corrupt.iter().filter_map(|row| row.id.parse().ok()).collect();
     unreadable.extend(recovery.unknown_ids());

@@ -53,7 +53,7 @@ pub(crate) struct Core {
     pub(crate) feed: Feed,
     pub(crate) sampler: Sampler,
     pub(crate) counters: Counters,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) keys: Keys,
     pub(crate) ssh_keys: SshKeys,
     pub(crate) shares: Shares,
@@ -199,8 +199,6 @@ impl Core {
     ) -> Self {
         let feed = Feed::default();
         let audit = AuditLog::start(store.clone(), closing.clone(), feed.clone());
-        let metrics = Metrics::new();
-        metrics.show_zeros();
         let link_secret = LinkSecret::load(&config.home);
         let (snapshots, volumes) = (Snapshots::new(&config), Volumes::new(config.volumes));
         Self {
@@ -208,12 +206,12 @@ impl Core {
             store,
             backends,
             clock,
+            metrics: Arc::clone(&events.metrics),
             events,
             audit,
             feed,
             sampler: Sampler::default(),
             counters: Counters::default(),
-            metrics,
             keys,
             ssh_keys,
             shares,

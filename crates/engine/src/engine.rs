@@ -166,7 +166,7 @@ impl Engine {
         let mut view = shared.view();
         let life = shared.status.borrow().life.clone();
         if let Some(life) = life {
-            view.warnings.extend(life.instance.remarks());
+            view.warnings.extend(life.instance.remarks().await);
         }
         Ok(view)
     }

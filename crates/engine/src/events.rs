@@ -1,11 +1,13 @@
 //! Events in order: one task numbers and stores them; readers are cursors over the store, woken when there is more.
 
+use std::sync::Arc;
+
 use futures_util::{StreamExt, stream};
-use sandbox::{Event, EventKind, ExecId, Namespace, Result, SandboxId, SandboxName};
+use sandbox::{Error, Event, EventKind, ExecId, Namespace, Result, SandboxId, SandboxName};
 use store::{NewEvent, Store, StoreError};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::{Engine, Follow, Principal, core::Core, error};
+use crate::{Engine, Follow, Principal, core::Core, error, metrics::Metrics};
 
 /// Events queued for the store; further senders wait.
 const MAX_QUEUED_EVENTS: usize = 1024;
@@ -18,8 +20,11 @@ const EVENTS_PER_READ: u32 = 256;
 #[derive(Debug, Clone)]
 pub(crate) struct EventLog {
     queue: mpsc::Sender<Message>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// See [`Engine::event_history`].
+    history: Option<Arc<str>>,
     /// Number of the last event stored; readers sleep on it.
-    last: watch::Receiver<u64>,
+    pub(crate) last: watch::Receiver<u64>,
 }
 
 #[derive(Debug)]
@@ -38,15 +43,17 @@ pub(crate) struct Subject {
 
 impl EventLog {
     /// Starts the task that stores events. It ends when the last clone is gone.
-    pub(crate) async fn start(store: Store) -> Result<Self, StoreError> {
+    pub(crate) async fn start(store: Store, metrics: Arc<Metrics>) -> Result<Self, StoreError> {
         let last_stored = last_number(&store).await?;
+        let history = store.history().await?.map(Arc::from);
         let (queue, inbox) = mpsc::channel(MAX_QUEUED_EVENTS);
         let (tell, last) = watch::channel(last_stored);
         tokio::spawn(keep(store, inbox, tell));
-        Ok(Self { queue, last })
+        Ok(Self { queue, metrics, history, last })
     }
 
     pub(crate) async fn emit(&self, event: NewEvent) {
+        self.metrics.event(event.kind);
         // Fails only while the engine is closing, when nobody could store it.
         drop(self.queue.send(Message::Event(event)).await);
     }
@@ -110,7 +117,6 @@ impl Core {
         exec: Option<&ExecId>,
         detail: impl Into<String>,
     ) {
-        self.metrics.event(kind);
         let event = NewEvent {
             at: self.clock.now(),
             kind,
@@ -137,7 +143,14 @@ impl Engine {
         *self.core().events.last.borrow()
     }
 
-    /// Events from number `from` on, without gaps; `None`: only future ones.
+    /// Changes when the numbers of events do not continue those of the daemon before: its records were lost, or replaced
+    /// by an old copy. `None`: not known.
+    pub fn event_history(&self) -> Option<&str> {
+        self.core().events.history.as_deref()
+    }
+
+    /// Events from number `from` on, without gaps; `None`: only future ones. Refuses a number beyond the next one:
+    /// whoever has it read events of records that were lost since.
     #[crate::boxed]
     pub async fn events(
         &self,
@@ -148,7 +161,14 @@ impl Engine {
         let core = self.core();
         core.keys.admit(who, core.clock.now())?;
         let last = core.events.last.clone();
-        let next = from.unwrap_or_else(|| *last.borrow() + 1);
+        let upcoming = last.borrow().saturating_add(1);
+        if let Some(from) = from.filter(|from| *from > upcoming) {
+            let message = format!("there is no event {from} yet: the next one has the number {upcoming}");
+            return Err(Error::invalid(message).with_hint(
+                "Numbers begin anew when the daemon's records were lost: read from 1 to see what is kept.",
+            ));
+        }
+        let next = from.unwrap_or(upcoming);
         let reader = Reader { store: core.store.clone(), last, next, follow };
         let who = who.clone();
         let seen = move |event: &Result<Event>| match event {

@@ -107,6 +107,7 @@ pub use crate::{
     keys::NewKey,
     lifecycle::Force,
     links::{LinkLasts, LinkRefused, LinkTarget, MAX_LINK_TTL, OpenLink, SignedLink},
+    metrics::MetricsFormat,
     network::{
         NetworkChange, NetworkDenial, NetworkDenials, NetworkLogEntry, NetworkPatch, NetworkReach,
         NetworkRequestView, NetworkView,

@@ -383,8 +383,9 @@ pub trait Instance: fmt::Debug + Send + Sync {
         })
     }
 
-    /// Returns sentences about what is true of it now and was not when it started. Must be quick.
-    fn remarks(&self) -> Vec<String> {
+    /// Returns sentences about what is true of it now and was not when it started. Takes
+    /// seconds at most.
+    async fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
 

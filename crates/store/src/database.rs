@@ -139,7 +139,7 @@ impl Database {
         })
     }
 
-    fn mark(&self) -> Result<Option<Mark>, StoreError> {
+    pub(crate) fn mark(&self) -> Result<Option<Mark>, StoreError> {
         let read = |row: &rusqlite::Row<'_>| {
             Ok(Mark { id: row.get(0)?, generation: row.get::<_, i64>(1)?.unsigned_abs() })
         };
@@ -150,10 +150,12 @@ impl Database {
         find().map_err(|source| self.error("reading which home it belongs to", source))
     }
 
-    /// From now on it is the home's own, and copies of before are not.
+    /// From now on it is the home's own, and copies of before are not. One that was not gets a new id: its records and
+    /// the numbers of its events do not continue those of the database before.
     pub(crate) fn bind_to_home(&mut self) -> Result<(), StoreError> {
         let sql = match self.mark()? {
-            Some(_) => "UPDATE home SET generation = generation + 1",
+            Some(_) if self.is_of_home => "UPDATE home SET generation = generation + 1",
+            Some(_) => "UPDATE home SET id = lower(hex(randomblob(16))), generation = generation + 1",
             None => "INSERT INTO home VALUES (lower(hex(randomblob(16))), 1)",
         };
         self.connection.execute(sql, []).map_err(|source| self.error("marking it", source))?;

@@ -84,6 +84,12 @@ impl Store {
         self.run(Database::bind_to_home).await
     }
 
+    /// Changes when the database does not continue the one before it: a new one, an old copy, another home's. `None`
+    /// until it is bound to its home.
+    pub async fn history(&self) -> Result<Option<String>, StoreError> {
+        self.run(|database| Ok(database.mark()?.filter(|_| database.is_of_home).map(|mark| mark.id))).await
+    }
+
     /// Fails with `RequestKnown` when the namespace has a sandbox for the same request id, else with `NameTaken` when
     /// it has one of the same name.
     pub async fn insert_sandbox(&self, record: SandboxRecord) -> Result<(), StoreError> {

@@ -54,6 +54,33 @@ async fn an_old_copy_is_not_the_homes_own() {
 }
 
 #[tokio::test]
+async fn a_database_that_does_not_continue_the_one_before_has_another_history() {
+    let home = bound().await;
+    let history = async || {
+        let store = Store::open(home.path()).unwrap();
+        let history = store.history().await.unwrap();
+        store.bind_to_home().await.unwrap();
+        let bound = store.history().await.unwrap();
+        store.close().await;
+        (history, bound)
+    };
+    let copy = home.path().join("copy");
+    fs::copy(home.path().join("warren.db"), &copy).unwrap();
+    let (first, _) = history().await;
+    assert!(first.is_some());
+    assert_eq!(history().await, (first.clone(), first.clone()));
+    fs::copy(&copy, home.path().join("warren.db")).unwrap();
+    let (unbound, second) = history().await;
+    assert_eq!(unbound, None);
+    assert!(second.is_some() && second != first);
+    assert_eq!(history().await, (second.clone(), second.clone()));
+    fs::remove_file(home.path().join("warren.db")).unwrap();
+    let (unbound, third) = history().await;
+    assert_eq!(unbound, None);
+    assert!(third.is_some() && third != second);
+}
+
+#[tokio::test]
 async fn the_database_may_be_ahead_of_its_home_by_a_crash() {
     let home = bound().await;
     let mark = fs::read(home.path().join("home.id")).unwrap();

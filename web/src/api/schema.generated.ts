@@ -4786,7 +4786,7 @@ export interface operations {
             query?: {
                 /** @description Keep the stream open for new events. */
                 follow?: boolean;
-                /** @description Number of the first event to return. Default: all kept events, or with `follow` only new ones. */
+                /** @description Number of the first event, at most the next one's. Default: all kept events, or with `follow` only new ones. */
                 from?: number;
                 /** @description Only events of these kinds, separated by commas, such as `sandbox_created,exec_ended`. */
                 kinds?: string;

@@ -29,10 +29,6 @@ use super::{
     watched,
 };
 
-/// Said of a sandbox of image `host` that runs on from before an upgrade.
-const OUTDATED: &str = "The host's packages changed since it started: it has the new programs in /usr and the old files in /etc. \
-    Restart it to have both new.";
-
 #[derive(Debug)]
 pub(crate) struct NamespaceInstance {
     host: Arc<Host>,
@@ -324,13 +320,9 @@ impl Instance for NamespaceInstance {
         tokio::task::spawn_blocking(work).await.map_err(error::from_join)?.map_err(error::from_cgroup)
     }
 
-    fn remarks(&self) -> Vec<String> {
+    async fn remarks(&self) -> Vec<String> {
         let record = record::Record::read(&self.host.directories.place(&self.id)).ok();
-        let skeleton = record.and_then(|record| record.skeleton);
-        match skeleton.filter(|skeleton| !self.host.is_current(skeleton)) {
-            Some(_outdated) => vec![OUTDATED.to_owned()],
-            None => Vec::new(),
-        }
+        self.host.image.remarks(record.and_then(|record| record.skeleton).as_deref()).await
     }
 
     async fn ended(&self) {

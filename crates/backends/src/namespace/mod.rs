@@ -7,6 +7,7 @@ mod disk;
 mod edge_keeper;
 pub(crate) mod error;
 pub(crate) mod hello;
+pub(crate) mod host_image;
 mod ids;
 pub(crate) mod instance;
 mod layer;
@@ -53,11 +54,11 @@ pub(crate) use cage::{KernelFiles, internet_budget, tcp_socket_bytes};
 pub use create::CreateCosts;
 use edge_keeper::Edge;
 pub use edge_keeper::{EdgeStarter, HostProxy};
+use host_image::HostImage;
 use mounts::LocatedMount;
 pub use names::Directories;
 use names::FileNames;
 pub use pool::PoolConfig;
-use pulse::Pulse;
 use skeleton::Skeleton;
 use spawner::{Keeper, Preparation, Starter};
 use statement::Means;
@@ -81,9 +82,8 @@ pub(crate) struct Host {
     home: String,
     spawner: Keeper,
     ground: Ground,
-    /// The layer of image `host`, once it exists. Made in the background at the start; earlier users wait.
-    /// Made again for new sandboxes when the host's packages change.
-    skeleton: Mutex<Option<(Pulse, Skeleton)>>,
+    /// Its layer is made in the background at the start; earlier users wait.
+    image: Arc<HostImage>,
     means: Means,
     /// `mkfs.ext4`, or why there can be no hard disk limits.
     disk_tools: Result<PathBuf, String>,
@@ -245,13 +245,17 @@ impl Host {
             Ids::Host => Err("files cannot be shown with a sandbox's own ids here".to_owned()),
         };
         let home = directories.home.canonicalize().unwrap_or_else(|_missing| directories.home.clone());
+        let owner = match ids {
+            Ids::OwnRange | Ids::Host => skeleton::Owner::Root,
+            Ids::Shared(_) => skeleton::Owner::User,
+        };
         let host = Self {
             home: home.to_string_lossy().into_owned(),
+            image: Arc::new(HostImage::new(directories.clone(), owner)),
             directories,
             spawner: Keeper::new(starter, preparation, spawner)
                 .map_err(|error| error::from_io("could not watch the spawner", error))?,
             ground,
-            skeleton: Mutex::default(),
             means,
             disk_tools,
             ranges: ids::IdRanges::default(),
@@ -266,39 +270,10 @@ impl Host {
         Ok(host)
     }
 
-    /// The layer of image `host`; the first caller makes it while the others wait. It is made anew after the host's
-    /// packages changed; sandboxes that run keep theirs.
+    /// The layer of image `host`. May block while it is made.
     fn skeleton(&self) -> Result<Skeleton, BackendError> {
-        let mut made = self.skeleton.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken first: what changes while the layer is made is noticed by the next caller.
-        let pulse = Pulse::of_host();
-        if let Some((_, skeleton)) = made.as_ref().filter(|(known, _)| *known == pulse) {
-            return Ok(skeleton.clone());
-        }
-        let owner = match self.ground.ids {
-            Ids::OwnRange | Ids::Host => skeleton::Owner::Root,
-            Ids::Shared(_) => skeleton::Owner::User,
-        };
-        let skeleton = skeleton::prepare(&self.directories.layers(), owner)
-            .map_err(|error| error::from_io("could not prepare the image host", error))?;
-        if made.as_ref().is_some_and(|(_, before)| *before != skeleton) {
-            tracing::info!(layer = skeleton.name(), "the host's packages changed; image host is renewed");
-        }
-        *made = Some((pulse, skeleton.clone()));
-        Ok(skeleton)
-    }
-
-    /// Whether the layer of this name is what a new sandbox of image `host` would get. If the host's packages changed
-    /// since the layer was made, it is renewed in the background, and the next call knows.
-    fn is_current(self: &Arc<Self>, skeleton: &str) -> bool {
-        let made = self.skeleton.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((pulse, known)) = &*made else { return true };
-        if *pulse != Pulse::of_host() {
-            let host = Arc::clone(self);
-            // An error comes back with the next sandbox that is made.
-            drop(tokio::task::spawn_blocking(move || host.skeleton()));
-        }
-        known.name().is_some_and(|name| name == skeleton)
+        let made = self.image.skeleton();
+        made.map_err(|error| error::from_io("could not prepare the image host", error))
     }
 
     /// The ground for cages of image `host`. May block while its layer is made.

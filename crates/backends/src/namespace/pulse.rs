@@ -30,11 +30,8 @@ const WATCHED: &[&str] = &[
 pub(crate) struct Pulse(Vec<Option<(u64, i64, i64, u64)>>);
 
 impl Pulse {
-    pub(crate) fn of_host() -> Self {
-        Self::of(Path::new("/"))
-    }
-
-    fn of(host: &Path) -> Self {
+    /// `host`: its root.
+    pub(crate) fn of(host: &Path) -> Self {
         let seen = |path: PathBuf| {
             let found = fs::metadata(path).ok()?;
             Some((found.ino(), found.mtime(), found.mtime_nsec(), found.len()))

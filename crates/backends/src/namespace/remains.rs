@@ -9,12 +9,13 @@ use std::{
 
 use sandbox::BackendKind;
 
-use super::{Directories, record::Record, sweep};
+use super::{Directories, record::Record, skeleton::UNFINISHED, sweep};
 
 /// The newest templates of disk images that are kept.
 pub(crate) const KEPT_TEMPLATES: usize = 8;
-/// The newest layers of image `host` that are kept besides those in use.
-const KEPT_SKELETONS: usize = 4;
+/// The layers of image `host` that are kept besides those in use: the last ones that were made or found again, which a
+/// sandbox in the making may be about to use.
+pub(crate) const KEPT_SKELETONS: usize = 4;
 
 /// Finds them at the start, before anything new is begun: later work is never in the list.
 pub(crate) fn find(directories: &Directories) -> Vec<PathBuf> {
@@ -25,16 +26,11 @@ pub(crate) fn find(directories: &Directories) -> Vec<PathBuf> {
     for prefix in [".deep-", ".making-"] {
         found.extend(named(&directories.volumes(), prefix));
     }
-    for prefix in [".deep-", ".ext4-", ".unfinished-"] {
+    for prefix in [".deep-", ".ext4-", UNFINISHED] {
         found.extend(named(&layers, prefix));
     }
     found.extend(all_but_newest(named(&layers, "ext4-"), KEPT_TEMPLATES));
-    if let Some(used) = used_skeletons(directories) {
-        let is_unused = |path: &PathBuf| {
-            !path.file_name().and_then(|name| name.to_str()).is_some_and(|name| used.contains(name))
-        };
-        found.extend(all_but_newest(named(&layers, "host-"), KEPT_SKELETONS).into_iter().filter(is_unused));
-    }
+    found.extend(unused_skeletons(directories));
     found
 }
 
@@ -42,7 +38,19 @@ pub(crate) fn n_templates(layers: &Path) -> usize {
     named(layers, "ext4-").len()
 }
 
-/// The layers beneath live sandboxes. `None`: one sandbox does not say, so any may be in use.
+/// Layers of image `host` that no sandbox uses or is about to use.
+pub(crate) fn unused_skeletons(directories: &Directories) -> Vec<PathBuf> {
+    let Some(used) = used_skeletons(directories) else { return Vec::new() };
+    let is_unused = |path: &PathBuf| {
+        !path.file_name().and_then(|name| name.to_str()).is_some_and(|name| used.contains(name))
+    };
+    all_but_newest(named(&directories.layers(), "host-"), KEPT_SKELETONS)
+        .into_iter()
+        .filter(is_unused)
+        .collect()
+}
+
+/// The layers beneath live sandboxes. `None`: the record of one cannot be read, so any may be in use.
 fn used_skeletons(directories: &Directories) -> Option<BTreeSet<String>> {
     // Sandboxes of runtimes use them too.
     let runs = [BackendKind::Oci, BackendKind::Gvisor].map(|kind| directories.run.join(kind.as_str()));
@@ -52,7 +60,8 @@ fn used_skeletons(directories: &Directories) -> Option<BTreeSet<String>> {
         .map(|run| Directories { run, ..directories.clone() });
     let places = all.flat_map(|found| sweep::ids_in(&found.run).into_iter().map(move |id| found.place(&id)));
     // Dead sandboxes use nothing.
-    places.filter(sweep::lives).map(|place| Record::read(&place).ok()?.skeleton).collect()
+    let records = places.filter(sweep::lives).map(|place| Record::read(&place).ok());
+    records.collect::<Option<Vec<_>>>().map(|all| all.into_iter().filter_map(|one| one.skeleton).collect())
 }
 
 fn named(directory: &Path, prefix: &str) -> Vec<PathBuf> {
@@ -74,6 +83,8 @@ fn all_but_newest(mut paths: Vec<PathBuf>, kept: usize) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use sandbox::{Isolation, NetworkHold, Walls};
 
     use super::*;
 
@@ -121,6 +132,32 @@ mod tests {
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let (pid, start_time) = jail::parse_stat(&stat).unwrap();
         fs::write(names.pid(), format!("{pid} {start_time}\n")).unwrap();
+        assert_eq!(find(&directories), Vec::<PathBuf>::new());
+        // One of another image uses none.
+        let isolation = Isolation {
+            backend: BackendKind::Namespace,
+            walls: Walls::SharedKernel,
+            rootless: false,
+            id_map: String::new(),
+            namespaces: Vec::new(),
+            capabilities: Vec::new(),
+            no_new_privileges: true,
+            seccomp: None,
+            network: NetworkHold::Loopback,
+            cgroups: String::new(),
+            limits: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let record = |skeleton: Option<&str>| Record {
+            isolation: isolation.clone(),
+            first_id: None,
+            home: None,
+            skeleton: skeleton.map(str::to_owned),
+            named_ports: None,
+        };
+        record(None).write(&names).unwrap();
+        assert_eq!(find(&directories), [oldest.as_path()]);
+        record(Some("host-0")).write(&names).unwrap();
         assert_eq!(find(&directories), Vec::<PathBuf>::new());
     }
 }

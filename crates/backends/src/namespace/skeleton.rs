@@ -22,6 +22,9 @@ const MAX_COPIED: usize = 20_000;
 /// Largest file copied from the host's `/etc`.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 
+/// How the names of layers that are not complete begin.
+pub(crate) const UNFINISHED: &str = ".unfinished-";
+
 /// How deep the directories of `/usr`, and of `/usr/local`, become our own for daemons without root.
 const USR_DEPTH: usize = 2;
 const USR_LOCAL_DEPTH: usize = 5;
@@ -227,12 +230,8 @@ pub(crate) enum Owner {
     User,
 }
 
-/// Finds the skeleton for the current state of the host, or makes it. `layers`: where it is kept.
-pub(crate) fn prepare(layers: &Path, owner: Owner) -> io::Result<Skeleton> {
-    prepare_from(Path::new("/"), layers, owner)
-}
-
-fn prepare_from(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton> {
+/// Finds the skeleton for the current state of the host whose root is `host`, or makes it. `layers`: where it is kept.
+pub(crate) fn prepare(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton> {
     let sources = sources(&host.join("etc"))?;
     let mut usr = Vec::new();
     if owner == Owner::User {
@@ -247,7 +246,10 @@ fn prepare_from(host: &Path, layers: &Path, owner: Owner) -> io::Result<Skeleton
         .map(|name| host.join(name))
         .filter(|path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()))
         .collect();
-    if !layer.exists() {
+    if layer.exists() {
+        // The layers that were not used for the longest time go first.
+        fs::File::open(&layer)?.set_modified(SystemTime::now())?;
+    } else {
         fs::create_dir_all(layers)?;
         let unfinished = tempdir_in(layers)?;
         fs::create_dir(unfinished.join("root"))?;
@@ -311,7 +313,7 @@ pub(crate) fn unique_name() -> String {
 }
 
 fn tempdir_in(layers: &Path) -> io::Result<PathBuf> {
-    let path = layers.join(format!(".unfinished-{}", unique_name()));
+    let path = layers.join(format!("{UNFINISHED}{}", unique_name()));
     fs::create_dir(&path)?;
     Ok(path)
 }
@@ -476,7 +478,7 @@ mod tests {
     #[test]
     fn it_has_what_programs_need_and_nothing_secret() {
         let (host, layers) = (host(), tempfile::tempdir().unwrap());
-        let skeleton = prepare_from(host.path(), layers.path(), Owner::User).unwrap();
+        let skeleton = prepare(host.path(), layers.path(), Owner::User).unwrap();
         let has = |path: &str| fs::symlink_metadata(skeleton.directory.join(path)).is_ok();
         for path in [
             "etc/ssl/certs/ca.crt",
@@ -514,7 +516,7 @@ mod tests {
         fs::create_dir(host.path().join("etc/apt")).unwrap();
         symlink(outside.path(), host.path().join("etc/dpkg")).unwrap();
         symlink("/nowhere/at/all", host.path().join("etc/apt/keyrings")).unwrap();
-        let skeleton = prepare_from(host.path(), layers.path(), Owner::User).unwrap();
+        let skeleton = prepare(host.path(), layers.path(), Owner::User).unwrap();
         for path in ["etc/dpkg/dpkg.cfg.d", "etc/apt/keyrings"] {
             let found = fs::symlink_metadata(skeleton.directory.join(path)).unwrap();
             assert!(found.is_dir(), "{path}");
@@ -527,19 +529,19 @@ mod tests {
         let (host, layers) = (host(), tempfile::tempdir().unwrap());
         fs::create_dir_all(host.path().join("usr/local/lib/python3.9/dist-packages")).unwrap();
         fs::create_dir_all(host.path().join("usr/share/doc/a/b")).unwrap();
-        let usr = prepare_from(host.path(), layers.path(), Owner::User).unwrap().usr.unwrap();
+        let usr = prepare(host.path(), layers.path(), Owner::User).unwrap().usr.unwrap();
         assert!(usr.join("local/lib/python3.9/dist-packages").is_dir());
         assert!(usr.join("share/doc").is_dir() && !usr.join("share/doc/a").exists());
-        assert_eq!(prepare_from(host.path(), layers.path(), Owner::Root).unwrap().usr, None);
+        assert_eq!(prepare(host.path(), layers.path(), Owner::Root).unwrap().usr, None);
     }
 
     #[test]
     fn it_is_made_once_and_again_when_the_host_changed() {
         let (host, layers) = (host(), tempfile::tempdir().unwrap());
-        let first = prepare_from(host.path(), layers.path(), Owner::User).unwrap();
-        assert_eq!(prepare_from(host.path(), layers.path(), Owner::User).unwrap(), first);
+        let first = prepare(host.path(), layers.path(), Owner::User).unwrap();
+        assert_eq!(prepare(host.path(), layers.path(), Owner::User).unwrap(), first);
         fs::write(host.path().join("etc/services"), "changed on the host").unwrap();
-        let second = prepare_from(host.path(), layers.path(), Owner::User).unwrap();
+        let second = prepare(host.path(), layers.path(), Owner::User).unwrap();
         assert_ne!(first, second);
         assert_eq!(fs::read_dir(layers.path()).unwrap().count(), 2);
     }

@@ -8,7 +8,7 @@ use sandbox::{BackendError, GuestStream, Instance, Isolation, Next, Usage};
 use super::{Host, Walls};
 use crate::{
     guest_process::{self, GuestProcess},
-    namespace::error,
+    namespace::{error, record::Record},
 };
 
 #[derive(Debug)]
@@ -89,6 +89,11 @@ impl Instance for OciInstance {
             }
         };
         tokio::task::spawn_blocking(measure).await.map_err(error::from_join)
+    }
+
+    async fn remarks(&self) -> Vec<String> {
+        let record = Record::read(&self.host.place(&self.guest.id)).ok();
+        self.host.image.remarks(record.and_then(|record| record.skeleton).as_deref()).await
     }
 
     async fn ended(&self) {

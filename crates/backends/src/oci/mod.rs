@@ -20,7 +20,7 @@ use std::{
         unix::fs::DirBuilderExt as _,
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use async_trait::async_trait;
@@ -39,7 +39,9 @@ use tracing::Instrument as _;
 use crate::{
     guest_process::{self, GuestProcess, listen, make_private},
     namespace::{
-        Directories, KernelFiles, error, internet_budget,
+        Directories, KernelFiles, error,
+        host_image::HostImage,
+        internet_budget,
         names::{self, PlaceNames},
         record::Record,
         skeleton::{self, Skeleton},
@@ -69,6 +71,7 @@ pub struct OciBackend {
     runtime: PathBuf,
     /// Arguments that make this program the guest.
     role: Vec<String>,
+    image: Arc<HostImage>,
     /// Made on first use.
     host: OnceCell<Arc<Host>>,
 }
@@ -89,17 +92,17 @@ struct Host {
     /// Arguments that make this program the guest.
     role: Vec<String>,
     program: Program,
-    /// The layer of image `host`, made on first use.
-    skeleton: Mutex<Option<Skeleton>>,
+    image: Arc<HostImage>,
 }
 
 impl OciBackend {
     /// Does nothing yet: it is prepared on first use. `kind`: `oci`, or `gvisor` if the program `runtime` is `runsc`.
     /// `role`: the arguments that make this very program the guest, see `guest::run_program`.
     pub fn new(directories: Directories, kind: BackendKind, runtime: PathBuf, role: &[&str]) -> Self {
+        let image = Arc::new(HostImage::new(directories.clone(), skeleton::Owner::Root));
         let directories = Directories { run: directories.run.join(kind.as_str()), ..directories };
         let role = role.iter().map(|word| (*word).to_owned()).collect();
-        Self { kind, directories, runtime, role, host: OnceCell::new() }
+        Self { kind, directories, runtime, role, image, host: OnceCell::new() }
     }
 
     /// Prepares now instead of with the first sandbox.
@@ -138,8 +141,8 @@ impl OciBackend {
         };
         let runtime = Runtime::new(runtime.to_owned(), flags, places.run.join("state"));
         let version = runtime.version().await?;
-        let role = self.role.clone();
-        let prepare = move || Host::prepare(kind, walls, places, runtime, version, role);
+        let (role, image) = (self.role.clone(), Arc::clone(&self.image));
+        let prepare = move || Host::prepare(kind, walls, places, runtime, version, role, image);
         let host = tokio::task::spawn_blocking(prepare).await.map_err(error::from_join)?;
         let host =
             host.map_err(|error| error::from_io(format!("could not prepare the back end {kind}"), error))?;
@@ -155,6 +158,7 @@ impl Host {
         runtime: Runtime,
         version: String,
         role: Vec<String>,
+        image: Arc<HostImage>,
     ) -> io::Result<Self> {
         make_private(&directories.run)?;
         let program = Program::prepare(&directories.home.join("layers"))?;
@@ -171,7 +175,7 @@ impl Host {
             cgroup_parent,
             role,
             program,
-            skeleton: Mutex::default(),
+            image,
         })
     }
 
@@ -182,16 +186,6 @@ impl Host {
     /// The sandbox's own files. Named for the back end: no other one can use them.
     fn files(&self, id: &SandboxId) -> PathBuf {
         self.directories.sandboxes().join(id.as_str()).join(self.kind.as_str())
-    }
-
-    /// The layer of image `host`; the first caller makes it while the others wait.
-    fn skeleton(&self) -> io::Result<Skeleton> {
-        let mut made = self.skeleton.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(skeleton) = &*made {
-            return Ok(skeleton.clone());
-        }
-        let skeleton = skeleton::prepare(&self.directories.layers(), skeleton::Owner::Root)?;
-        Ok(made.insert(skeleton).clone())
     }
 
     /// Refuses what this back end cannot provide.
@@ -224,7 +218,7 @@ impl Host {
         make_private(&place.run).map_err(failed("the run directory"))?;
         let isolation = self.isolation(&plan.limits);
         let skeleton = if plan.rootfs == RootfsPlan::Host {
-            Some(self.skeleton().map_err(failed("the root file system"))?)
+            Some(self.image.skeleton().map_err(failed("the root file system"))?)
         } else {
             None
         };

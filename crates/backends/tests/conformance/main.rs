@@ -34,6 +34,9 @@ pub(crate) const GUEST: &str = "guest";
 /// Set for the runs as an ordinary user.
 const AGAIN: &str = "WARREN_TEST_AGAIN";
 
+/// Set once this process has a mount namespace of its own: stories may change the host that it sees.
+const OWN_MOUNTS: &str = "WARREN_TEST_OWN_MOUNTS";
+
 fn main() -> ExitCode {
     jail::run_spawner_role(forked::forked_guest, backends::namespace::worker);
     let mut first = std::env::args_os().skip(1).peekable();
@@ -41,6 +44,9 @@ fn main() -> ExitCode {
         return guest::run_program(first, |internet| {
             Ok(jail::install_filter()?.map(|gate| forked::guarded_by(gate, internet)))
         });
+    }
+    if rustix::process::geteuid().is_root() && std::env::var_os(OWN_MOUNTS).is_none() {
+        return in_own_mounts();
     }
     let is_again = std::env::var_os(AGAIN).is_some();
     let groups: Vec<Group> = Which::all().into_iter().flat_map(|which| Group::of(which, is_again)).collect();
@@ -50,6 +56,14 @@ fn main() -> ExitCode {
     let chosen = groups.iter().filter(|group| arguments.wants_group(&group.name()));
     let n_failed = chosen.filter(|group| !group.run(&arguments)).count();
     if n_failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs this program again, with the same arguments.
+fn in_own_mounts() -> ExitCode {
+    let mut command = Command::new("unshare");
+    command.arg("-m").arg(std::env::current_exe().unwrap()).args(std::env::args_os().skip(1));
+    let status = command.env(OWN_MOUNTS, "1").status().unwrap();
+    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// All stories on one back end, as one user.

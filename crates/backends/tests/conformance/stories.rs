@@ -37,6 +37,7 @@ pub(crate) const STORIES: &[Story] = stories![
     walls_are_as_stated,
     a_directory_of_the_host_is_shown_or_refused,
     a_root_without_any_library_is_used_or_refused,
+    image_host_follows_the_host,
     hostile_plans_do_no_harm,
 ];
 
@@ -369,6 +370,25 @@ async fn a_root_without_any_library_is_used_or_refused(world: &mut World) {
     }
     // What is written inside stays inside.
     assert_eq!(std::fs::read_dir(root.path().join("root")).unwrap().count(), 0);
+}
+
+async fn image_host_follows_the_host(world: &mut World) {
+    if !world.has_root() || !rustix::process::geteuid().is_root() {
+        return println!("not tested: no root file system of its own, or no root to change the host with");
+    }
+    let look = "cat /etc/alternatives/badger";
+    let old = world.create(&world.plan()).await;
+    assert_eq!(sh(&*old, look).await.stdout, "");
+    assert_eq!(old.remarks().await, Vec::<String>::new());
+    let changed = world.change_alternatives("badger");
+    let new = world.create(&world.plan()).await;
+    assert_eq!(sh(&*new, look).await.stdout, "badger");
+    assert_eq!(new.remarks().await, Vec::<String>::new());
+    assert!(old.remarks().await[0].contains("packages changed"));
+    assert_eq!(sh(&*old, look).await.stdout, "");
+    drop(changed);
+    new.stop().await.unwrap();
+    old.stop().await.unwrap();
 }
 
 /// Breaks a plan.

@@ -1,6 +1,9 @@
 //! A back end on a home of its own.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use backends::{
     namespace::{Directories, NamespaceBackend},
@@ -66,6 +69,23 @@ fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let all = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     all.map(|directory| directory.join(name)).find(|file| Path::is_file(file))
+}
+
+/// Package managers change it.
+const ALTERNATIVES: &str = "/etc/alternatives";
+
+/// The host is another one as long as this lives.
+pub(crate) struct Changed;
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        must(Command::new("umount").arg(ALTERNATIVES));
+    }
+}
+
+fn must(command: &mut Command) {
+    let status = command.status().unwrap();
+    assert!(status.success(), "{command:?}: {status}");
 }
 
 pub(crate) struct World {
@@ -134,6 +154,16 @@ impl World {
     /// Whether sandboxes have a root file system of their own.
     pub(crate) fn has_root(&self) -> bool {
         !matches!(self.which, Which::Process)
+    }
+
+    /// Puts a file beside the host's alternatives, as a package does, until the answer is dropped. Only this process and
+    /// its children see it.
+    pub(crate) fn change_alternatives(&self, name: &str) -> Changed {
+        let copy = self.directories.home.join("alternatives");
+        must(Command::new("cp").arg("-a").arg(ALTERNATIVES).arg(&copy));
+        std::fs::write(copy.join(name), name).unwrap();
+        must(Command::new("mount").arg("--bind").arg(&copy).arg(ALTERNATIVES));
+        Changed
     }
 
     pub(crate) async fn create(&self, plan: &SandboxPlan) -> Box<dyn Instance> {

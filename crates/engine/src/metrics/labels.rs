@@ -73,12 +73,18 @@ pub(super) fn known_result(error: Option<&str>) -> &'static str {
     known.unwrap_or(FAILED)
 }
 
+const SIGNALED: &str = "signaled";
+const NOT_STARTED: &str = "not_started";
+const KILLED: &str = "killed";
+/// How an exec can end.
+pub(super) const ENDS: [&str; 5] = [OK, FAILED, SIGNALED, NOT_STARTED, KILLED];
+
 pub(super) fn ended(outcome: &ExecOutcome) -> &'static str {
     match outcome {
         ExecOutcome::Exited { code: 0, .. } => OK,
         ExecOutcome::Exited { .. } => FAILED,
-        ExecOutcome::Signaled { .. } => "signaled",
-        ExecOutcome::NotStarted { .. } => "not_started",
-        ExecOutcome::Killed { .. } => "killed",
+        ExecOutcome::Signaled { .. } => SIGNALED,
+        ExecOutcome::NotStarted { .. } => NOT_STARTED,
+        ExecOutcome::Killed { .. } => KILLED,
     }
 }

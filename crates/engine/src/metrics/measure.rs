@@ -2,17 +2,17 @@
 //! often somebody looks.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
 use prometheus_client::{
-    metrics::{counter::Counter, gauge::Gauge},
+    metrics::counter::Counter,
     registry::{Registry, Unit},
 };
 use sandbox::{Error, ErrorKind, Frontend, Result, SandboxState};
 
-use super::{labels::State, set, set_gauge};
+use super::{MetricsFormat, labels::State, optional::OptionalGauge, set, text};
 use crate::{Engine, Principal, Scope, core::Core, feed::disk_of};
 
 /// Counting files costs time in proportion to their number.
@@ -20,14 +20,15 @@ const DISK_HOLDS: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    disks_at: Mutex<Option<Instant>>,
-    home_size: Gauge,
-    home_free: Gauge,
-    package_files: Gauge,
-    package_bytes: Gauge,
-    images: Gauge,
-    image_blobs: Gauge,
-    image_layers: Gauge,
+    /// When the disks were measured; locked while somebody does.
+    disks_at: tokio::sync::Mutex<Option<Instant>>,
+    home_size: OptionalGauge,
+    home_free: OptionalGauge,
+    package_files: OptionalGauge,
+    package_bytes: OptionalGauge,
+    images: OptionalGauge,
+    image_blobs: OptionalGauge,
+    image_layers: OptionalGauge,
     package_requests: Counter,
     package_hits: Counter,
     package_misses: Counter,
@@ -83,35 +84,34 @@ impl Measured {
     }
 
     async fn look_at_disks(&self, core: &Core) {
-        {
-            let mut at = self.disks_at.lock().unwrap_or_else(PoisonError::into_inner);
-            if at.is_some_and(|at| at.elapsed() < DISK_HOLDS) {
-                return;
-            }
-            *at = Some(Instant::now());
+        // Whoever comes meanwhile is shown what is known, at first nothing.
+        let Ok(mut at) = self.disks_at.try_lock() else { return };
+        if at.is_some_and(|at| at.elapsed() < DISK_HOLDS) {
+            return;
         }
         let (home, packages) = (core.config.home.clone(), core.config.packages.clone());
         let measure = move || (disk_of(&home), packages.and_then(|packages| packages.cache()));
         let (disk, cache) = tokio::task::spawn_blocking(measure).await.unwrap_or_default();
         if let Some(disk) = disk {
-            set_gauge(&self.home_size, disk.total_bytes);
-            set_gauge(&self.home_free, disk.free_bytes);
+            self.home_size.set(disk.total_bytes);
+            self.home_free.set(disk.free_bytes);
         }
         let (files, bytes) = cache.map_or((0, 0), |cache| (cache.files, cache.bytes));
-        set_gauge(&self.package_files, files);
-        set_gauge(&self.package_bytes, bytes);
+        self.package_files.set(files);
+        self.package_bytes.set(bytes);
         if let Some(usage) = core.images.usage_if_open().await {
-            set_gauge(&self.images, usage.n_images as u64);
-            set_gauge(&self.image_blobs, usage.blob_bytes);
-            set_gauge(&self.image_layers, usage.layer_bytes);
+            self.images.set(usage.n_images as u64);
+            self.image_blobs.set(usage.blob_bytes);
+            self.image_layers.set(usage.layer_bytes);
         }
+        *at = Some(Instant::now());
     }
 }
 
 impl Engine {
-    /// Everything that is counted, in the text format of OpenMetrics. For callers of all namespaces.
+    /// Everything that is counted. For callers of all namespaces.
     #[crate::boxed]
-    pub async fn metrics(&self, who: &Principal) -> Result<String> {
+    pub async fn metrics(&self, who: &Principal, format: MetricsFormat) -> Result<String> {
         let core = self.core();
         core.keys.admit(who, core.clock.now())?;
         if who.scope != Scope::All {
@@ -119,16 +119,22 @@ impl Engine {
             return Err(Error::new(ErrorKind::Denied, message).with_hint("Use a key for all namespaces."));
         }
         let metrics = &core.metrics;
-        metrics.count_sandboxes(core);
-        metrics.measured.look_at_packages(core);
         metrics.measured.look_at_disks(core).await;
-        metrics.process.look();
-        Ok(metrics.text())
+        let text = metrics.look(core);
+        Ok(match format {
+            MetricsFormat::OpenMetrics => text,
+            MetricsFormat::Prometheus => text::to_prometheus(&text),
+        })
     }
 
     /// Counts one attempt to send events away.
     pub fn count_delivery(&self, is_taken: bool) {
         self.core().metrics.delivery(is_taken);
+    }
+
+    /// Notes the number of the next event to send away.
+    pub fn note_next_delivery(&self, number: u64) {
+        self.core().metrics.webhook_at(number);
     }
 
     /// Counts events that were dropped before they could be sent away.
@@ -143,6 +149,16 @@ impl Engine {
 }
 
 impl super::Metrics {
+    /// Looks at what is not counted as it happens, and writes everything down.
+    fn look(&self, core: &Arc<Core>) -> String {
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        self.count_sandboxes(core);
+        self.measured.look_at_packages(core);
+        self.count_pending(*core.events.last.borrow());
+        self.process.look();
+        self.text()
+    }
+
     fn count_sandboxes(&self, core: &Arc<Core>) {
         let backends = core.backends.capabilities().iter().map(|found| found.backend);
         let all = backends.flat_map(|backend| SandboxState::ALL.map(|state| (backend, state)));

@@ -1,4 +1,4 @@
-//! The daemon's metrics, in the text format of OpenMetrics, which Prometheus reads.
+//! The daemon's metrics, in the text formats of OpenMetrics and of Prometheus.
 //!
 //! No label takes a value that a caller can make up: no names, no keys, no hosts, no paths. Every label has a fixed
 //! list of values, or one for each route and tool of the program. Counting is an atomic addition behind a lock for
@@ -6,37 +6,56 @@
 
 mod labels;
 mod measure;
+mod optional;
 mod process;
+mod text;
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
+use jiff::Timestamp;
 use prometheus_client::{
     encoding::text::{encode_eof, encode_registry},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
     registry::{Registry, Unit},
 };
-use sandbox::{EventKind, Frontend, NetworkEventKind, Result};
+use sandbox::{ErrorKind, EventKind, Frontend, NetworkEventKind, Result};
 
 pub(crate) use self::labels::ExecKind;
+pub use self::text::MetricsFormat;
 use self::{
     labels::{
         Action, Bytes, Decision, ExecStart, Kind, Of, OnBackend, Outcome, Refused, Request, State,
         known_result,
     },
     measure::Measured,
+    optional::OptionalGauge,
     process::Process,
 };
 
-/// Upper bounds of the histograms, in seconds: from a request answered from memory to an image's pull.
-const BUCKETS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
+/// Upper bounds of requests and starts of execs, in seconds: from a tool answered from memory, which takes a tenth of a
+/// millisecond, to a wait for output.
+const REQUEST_BOUNDS: [f64; 16] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
+/// Upper bounds of creates, in seconds: most take 2 to 10 milliseconds, with the pull of an image up to minutes.
+const CREATE_BOUNDS: [f64; 22] = [
+    0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+    10.0, 30.0, 60.0, 120.0, 300.0,
+];
 
 type Times<L> = Family<L, Histogram, fn() -> Histogram>;
 
-fn histogram() -> Histogram {
-    Histogram::new(BUCKETS)
+fn of_requests() -> Histogram {
+    Histogram::new(REQUEST_BOUNDS)
+}
+
+fn of_creates() -> Histogram {
+    Histogram::new(CREATE_BOUNDS)
 }
 
 /// Everything that is counted. Registered once, when the engine opens.
@@ -59,7 +78,14 @@ pub(crate) struct Metrics {
     image_lookups: Family<Outcome, Counter>,
     deliveries: Family<Outcome, Counter>,
     lost_events: Counter,
+    /// The number of the next event for the webhook; 0 without one.
+    webhook_next: AtomicU64,
+    pending_events: OptionalGauge,
+    last_delivery: OptionalGauge,
     sandboxes: Family<State, Gauge>,
+    /// Locked while somebody sets what is looked at on demand and writes it down: another scrape must not find the half
+    /// of it.
+    looking: Mutex<()>,
     measured: Measured,
     process: Process,
 }
@@ -70,12 +96,12 @@ impl Metrics {
         let mut of_process = Registry::default();
         let metrics = Self {
             creates: Family::default(),
-            create_time: Family::new_with_constructor(histogram),
+            create_time: Family::new_with_constructor(of_creates),
             execs: Family::default(),
-            exec_start_time: Family::new_with_constructor(histogram),
+            exec_start_time: Family::new_with_constructor(of_requests),
             exec_ends: Family::default(),
             requests: Family::default(),
-            request_time: Family::new_with_constructor(histogram),
+            request_time: Family::new_with_constructor(of_requests),
             refused: Family::default(),
             events: Family::default(),
             decisions: Family::default(),
@@ -84,6 +110,10 @@ impl Metrics {
             image_lookups: Family::default(),
             deliveries: Family::default(),
             lost_events: Counter::default(),
+            webhook_next: AtomicU64::default(),
+            pending_events: OptionalGauge::default(),
+            last_delivery: OptionalGauge::default(),
+            looking: Mutex::default(),
             sandboxes: Family::default(),
             measured: Measured::register(&mut own),
             process: Process::register(&mut of_process),
@@ -134,15 +164,32 @@ impl Metrics {
         own.register("webhook_deliveries", deliveries, self.deliveries.clone());
         let lost = "Events that were dropped before the webhook's receiver took them";
         own.register("webhook_lost_events", lost, self.lost_events.clone());
+        let pending = "Events that the webhook's receiver has not taken yet, of all kinds";
+        own.register("webhook_pending_events", pending, self.pending_events.clone());
+        let success = "When the webhook's receiver last took a batch, since the epoch";
+        let seconds = Unit::Seconds;
+        own.register_with_unit(
+            "webhook_last_success_timestamp",
+            success,
+            seconds,
+            self.last_delivery.clone(),
+        );
         self
     }
 
     /// Zero is said too: a rate can be computed from the first event on.
     pub(crate) fn show_zeros(&self) {
-        let ok = Outcome { result: labels::OK };
-        drop(self.creates.get_or_create(&ok));
-        for kind in ExecKind::ALL {
-            drop(self.execs.get_or_create(&ExecStart { kind: kind.as_str(), result: labels::OK }));
+        for result in std::iter::once(labels::OK).chain(ErrorKind::ALL.map(ErrorKind::as_str)) {
+            drop(self.creates.get_or_create(&Outcome { result }));
+            for kind in ExecKind::ALL {
+                drop(self.execs.get_or_create(&ExecStart { kind: kind.as_str(), result }));
+            }
+        }
+        for result in labels::ENDS {
+            drop(self.exec_ends.get_or_create(&Outcome { result }));
+        }
+        for kind in EventKind::ALL {
+            drop(self.events.get_or_create(&Of { kind: kind.as_str() }));
         }
         for result in ["hit", "miss"] {
             drop(self.image_lookups.get_or_create(&Outcome { result }));
@@ -219,6 +266,20 @@ impl Metrics {
     pub(crate) fn delivery(&self, is_taken: bool) {
         let result = if is_taken { labels::OK } else { labels::FAILED };
         self.deliveries.get_or_create(&Outcome { result }).inc();
+        if is_taken {
+            self.last_delivery.set(Timestamp::now().as_second().unsigned_abs());
+        }
+    }
+
+    pub(crate) fn webhook_at(&self, next: u64) {
+        self.webhook_next.store(next.max(1), Ordering::Relaxed);
+    }
+
+    fn count_pending(&self, last: u64) {
+        let next = self.webhook_next.load(Ordering::Relaxed);
+        if next > 0 {
+            self.pending_events.set(last.saturating_add(1).saturating_sub(next));
+        }
     }
 
     pub(crate) fn lost_events(&self, count: u64) {
@@ -267,6 +328,55 @@ fn set_gauge(gauge: &Gauge, value: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_of_each_kind_is_an_increase() {
+        let metrics = Metrics::new();
+        metrics.show_zeros();
+        let text = metrics.text();
+        let mut expected = vec![
+            r#"warren_exec_ends_total{result="killed"} 0"#.to_owned(),
+            r#"warren_creates_total{result="limit_reached"} 0"#.to_owned(),
+            r#"warren_execs_total{kind="cell",result="wrong_state"} 0"#.to_owned(),
+        ];
+        expected.extend(
+            EventKind::ALL.map(|kind| format!("warren_events_total{{kind=\"{}\"}} 0", kind.as_str())),
+        );
+        for line in expected {
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn usual_times_fall_into_different_buckets() {
+        let bucket = |bounds: &[f64], seconds: f64| bounds.iter().position(|bound| seconds <= *bound);
+        let apart = |bounds: &[f64], times: &[f64]| {
+            let buckets: Vec<_> = times.iter().map(|time| bucket(bounds, *time)).collect();
+            assert!(buckets.windows(2).all(|pair| pair[0] < pair[1]), "{buckets:?}");
+        };
+        apart(&REQUEST_BOUNDS, &[0.00008, 0.0002, 0.0004, 0.0009]);
+        apart(&CREATE_BOUNDS, &[0.0025, 0.0035, 0.0045, 0.0055, 0.007, 0.009, 4.0, 20.0, 100.0, 200.0]);
+    }
+
+    #[test]
+    fn a_backlog_is_shown_once_there_is_a_webhook() {
+        let metrics = Metrics::new();
+        metrics.count_pending(7);
+        let has = |name: &str| metrics.text().lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        let (pending, success) =
+            ("warren_webhook_pending_events", "warren_webhook_last_success_timestamp_seconds");
+        assert_eq!((has(pending), has(success)), (None, None));
+        metrics.webhook_at(5);
+        metrics.count_pending(7);
+        metrics.delivery(false);
+        assert_eq!(has(pending), Some(format!("{pending} 3")));
+        assert_eq!(has(success), None);
+        metrics.delivery(true);
+        metrics.webhook_at(8);
+        metrics.count_pending(7);
+        assert_eq!(has(pending), Some(format!("{pending} 0")));
+        assert!(has(success).is_some());
+    }
 
     #[test]
     fn traffic_is_counted_once_and_a_restart_loses_none() {

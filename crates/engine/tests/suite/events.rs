@@ -1,6 +1,6 @@
 use engine::{Follow, Force};
 use futures_util::{StreamExt, TryStreamExt, future::join_all};
-use sandbox::EventKind;
+use sandbox::{ErrorKind, EventKind};
 
 use super::support::{World, in_time};
 
@@ -32,6 +32,21 @@ async fn a_life_is_told_in_order_and_read_again_from_any_number() {
         ]
     );
     assert_eq!(read(all[3].0).await, all[3..]);
+}
+
+#[tokio::test]
+async fn a_number_of_lost_records_is_refused() {
+    let world = World::new().await;
+    world.create().await;
+    world.event(EventKind::SandboxStarted).await;
+    let upcoming = world.engine.last_event_number() + 1;
+    for follow in [Follow::Yes, Follow::No] {
+        assert!(world.engine.events(&world.who, Some(upcoming), follow).await.is_ok());
+        let refused = world.engine.events(&world.who, Some(upcoming + 1), follow).await;
+        let error = refused.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert!(error.to_string().contains(&format!("the next one has the number {upcoming}")), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! The metrics, and who may read them.
 
-use engine::Frontend;
+use engine::{Force, Frontend, MetricsFormat};
+use futures_util::future::join_all;
 use sandbox::{ErrorKind, ExecSpec, KeySpec, SandboxSpec};
 
-use super::support::World;
+use super::{snapshots, support::World};
 
 async fn text(world: &World) -> String {
-    world.engine.metrics(&world.who).await.unwrap()
+    world.engine.metrics(&world.who, MetricsFormat::OpenMetrics).await.unwrap()
 }
 
 /// The value of a line that begins like this.
@@ -40,6 +41,41 @@ async fn work_is_counted_by_its_result() {
 }
 
 #[tokio::test]
+async fn events_of_snapshots_are_counted_too() {
+    let world = World::new().await;
+    let which = world.create().await;
+    world.snapshot(&which, "base").await;
+    world.engine.remove_snapshot(&world.who, &snapshots::which("base"), Force::No).await.unwrap();
+    let text = text(&world).await;
+    for kind in ["snapshot_created", "snapshot_removed"] {
+        let line = format!("warren_events_total{{kind=\"{kind}\"}}");
+        assert_eq!(value(&text, &line), Some(1.0), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn scrapes_at_the_same_time_are_each_whole() {
+    let world = World::new().await;
+    world.create().await;
+    let scrapes = (0..64).map(|_| {
+        let (engine, who) = (world.engine.clone(), world.who.clone());
+        tokio::spawn(async move { engine.metrics(&who, MetricsFormat::OpenMetrics).await.unwrap() })
+    });
+    for text in join_all(scrapes).await {
+        let text = text.unwrap();
+        let sum: f64 = text
+            .lines()
+            .filter(|line| line.starts_with("warren_sandboxes{"))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum();
+        assert_eq!(sum, 1.0, "{text}");
+        // Not measured yet is not nothing.
+        assert!(value(&text, "warren_home_size_bytes ").is_none_or(|size| size > 0.0), "{text}");
+        assert_eq!(value(&text, "warren_images "), None, "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_gauge_follows_what_is_there() {
     let world = World::new().await;
     let which = world.create().await;
@@ -59,7 +95,7 @@ async fn totals_over_all_namespaces_are_for_those_who_see_all() {
     let spec = KeySpec { namespace: Some("red".parse().unwrap()), ..KeySpec::default() };
     let key = world.engine.create_key(&world.who, spec).await.unwrap();
     let red = world.engine.authenticate_key(&key.secret).await.unwrap();
-    let error = world.engine.metrics(&red).await.unwrap_err();
+    let error = world.engine.metrics(&red, MetricsFormat::OpenMetrics).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
     world.engine.count_request(
         Frontend::Rest,

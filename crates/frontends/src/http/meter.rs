@@ -40,9 +40,14 @@ pub(super) async fn measure(State(engine): State<Engine>, request: Request, next
     response
 }
 
+/// `None`: the caller's own.
+pub(crate) fn known_method(method: &Method) -> Option<&'static str> {
+    METHODS.iter().find(|known| *known == method).map(Method::as_str)
+}
+
 /// The method and the route, as the program names it.
 fn action(request: &Request) -> String {
-    let method = METHODS.iter().find(|method| *method == request.method()).map_or("OTHER", Method::as_str);
+    let method = known_method(request.method()).unwrap_or("OTHER");
     let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str);
     format!("{method} {route}")
 }

@@ -50,6 +50,7 @@ pub(crate) use self::{
     key_auth::QueryKey,
     limits::{StreamLease, StreamPlace},
     listen::{ActivityGuard, stream_of},
+    meter::known_method,
     parts::{caller, path_parameters},
     request::HttpRequestId,
     session_auth::{SESSION_COOKIES, is_page_secure, remove_proof, set_cookie},

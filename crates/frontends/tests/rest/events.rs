@@ -23,5 +23,9 @@ async fn events_are_listed_from_a_number_and_followed() {
     let resumed = api.send(resumed.body(Body::empty()).unwrap()).await.expect(200);
     let first: Value = serde_json::from_str(resumed.text().lines().next().unwrap()).unwrap();
     assert_eq!(first["number"], last + 1);
+    // Whoever has such a number read events of records that are lost: it must not wait for ever.
+    for query in ["from=500", "from=500&follow=true"] {
+        api.get(&format!("/v1/events?{query}")).await.expect_error(400, "invalid_request");
+    }
     api.get("/v1/events?since=yesterday").await.expect_error(400, "invalid_request");
 }

@@ -76,6 +76,13 @@ async fn keep_printing(
         match printer.print_all(&client, &wanted).await {
             Ok(()) => {}
             Err(error) if error.kind() == Some(ErrorKind::Unavailable) => {}
+            // The daemon before took the same request with a number that this one does not have yet.
+            Err(error) if error.kind() == Some(ErrorKind::InvalidRequest) && printer.last.is_some() => {
+                output::note("the daemon's records were lost; its events begin anew");
+                printer.last = None;
+                wanted.from = Some(1);
+                continue;
+            }
             Err(error) => return Err(error),
         }
         // Without one that was seen, what came since this command began is what is missing.

@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EventsQuery {
-    /// Number of the first event to return. Default: all kept events, or with `follow` only new ones.
+    /// Number of the first event, at most the next one's. Default: all kept events, or with `follow` only new ones.
     pub from: Option<u64>,
     /// Keep the stream open for new events.
     #[serde(default)]

@@ -50,6 +50,14 @@ impl Visit for Fields {
         self.put(field, value.into());
     }
 
+    /// Milliseconds of a duration are such a number.
+    fn record_u128(&mut self, field: &Field, value: u128) {
+        match u64::try_from(value) {
+            Ok(value) => self.record_u64(field, value),
+            Err(_) => self.put(field, value.to_string().into()),
+        }
+    }
+
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.put(field, value.into());
     }
@@ -112,4 +120,46 @@ where
 {
     let mut spans = context.event_scope(event)?;
     spans.find_map(|span| span.extensions().get::<Fields>()?.0.get(name).cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    static WRITTEN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+    struct Writer;
+
+    impl Write for Writer {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            WRITTEN.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn numbers_are_numbers_and_panics_are_lines() {
+        let subscriber = tracing_subscriber::registry().with(JsonLayer::new(|| Writer));
+        let (time, before) = (std::time::Duration::from_millis(7), std::panic::take_hook());
+        super::super::log_panics();
+        let panicked = tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(ms = time.as_millis(), "answered");
+            std::panic::catch_unwind(|| panic!("a badger"))
+        });
+        std::panic::set_hook(before);
+        assert!(panicked.is_err());
+        let written = String::from_utf8(WRITTEN.lock().unwrap().clone()).unwrap();
+        let lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((&lines[0]["message"], &lines[0]["fields"]), (&json!("answered"), &json!({"ms": 7})));
+        assert_eq!((lines.len(), &lines[1]["level"]), (2, &json!("error")));
+        assert!(lines[1]["message"].as_str().unwrap().contains("a badger"), "{written}");
+    }
 }

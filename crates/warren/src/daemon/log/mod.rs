@@ -50,11 +50,23 @@ pub(super) fn init(filter: Option<&str>, format: Option<LogFormat>) -> Result<Op
     })?;
     let format = format
         .unwrap_or_else(|| if is_journal(io::stderr()) { LogFormat::Journald } else { LogFormat::Text });
-    let (traces, trace_layer) = trace::from_environment()?.unzip();
+    let mut warnings = Vec::new();
+    let (traces, trace_layer) = trace::from_environment(&mut warnings).unzip();
     let mut layers = vec![log_layer(format, filter)?];
     layers.extend(trace_layer.map(|layer| layer.with_filter(filter_fn(is_traced)).boxed()));
     tracing_subscriber::registry().with(layers).try_init().ok();
+    if format != LogFormat::Text {
+        log_panics();
+    }
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     Ok(traces)
+}
+
+/// Whoever reads JSON or the journal reads no other form. The text log has the usual one, on the same stream.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
 }
 
 /// Spans are for traces. Where a line has a place for the id of its request, they are for the log too.

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use gateway::Url;
 use reqwest::{Client, StatusCode, header::CONTENT_TYPE, redirect};
 use sandbox::{Error, ErrorKind, Result};
 use tokio::{
@@ -47,7 +48,7 @@ impl Traces {
             Ok(sender) => sender,
             Err(error) => return tracing::error!("no traces are sent: {error}"),
         };
-        tracing::info!(endpoint = shown(&self.settings), "sending traces");
+        tracing::info!(endpoint = shown(&self.settings.endpoint), "sending traces");
         let mut batch = Vec::with_capacity(MAX_BATCH);
         loop {
             tokio::select! {
@@ -95,9 +96,9 @@ impl Traces {
 }
 
 /// The address without what may be a secret in it.
-fn shown(settings: &Settings) -> String {
-    let url = &settings.endpoint;
-    format!("{}://{}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+fn shown(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
 }
 
 /// Waits for a span, and a little for others.
@@ -159,5 +160,20 @@ impl Sender {
                 | StatusCode::GATEWAY_TIMEOUT
         );
         if status.is_success() { Ok(()) } else { Err((format!("it answered {status}"), may_help)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_shown_with_its_port_and_without_secrets() {
+        let shown = |text: &str| shown(&Url::parse(text).unwrap());
+        assert_eq!(
+            shown("http://user:secret@collector:4318/v1/traces?key=secret"),
+            "http://collector:4318/v1/traces"
+        );
+        assert_eq!(shown("https://collector/v1/traces"), "https://collector/v1/traces");
     }
 }

@@ -7,7 +7,6 @@ mod layer;
 mod otlp;
 mod settings;
 
-use sandbox::Result;
 use tokio::sync::mpsc;
 
 pub(super) use self::export::Traces;
@@ -46,11 +45,11 @@ enum Attribute {
     Truth(bool),
 }
 
-/// The layer that collects, and what sends; nothing if traces are off.
-pub(super) fn from_environment() -> Result<Option<(Traces, TraceLayer)>> {
-    let Some(settings) = Settings::from_environment()? else { return Ok(None) };
+/// The layer that collects, and what sends; nothing if traces are off. `warnings`: for the log, which is not there yet.
+pub(super) fn from_environment(warnings: &mut Vec<String>) -> Option<(Traces, TraceLayer)> {
+    let settings = Settings::from_environment(warnings)?;
     let (sender, ended) = mpsc::channel(MAX_WAITING);
     let layer = TraceLayer::new(settings.sampler, sender);
     let dropped = layer.dropped();
-    Ok(Some((Traces::new(settings, ended, dropped), layer)))
+    Some((Traces::new(settings, ended, dropped), layer))
 }
