@@ -60,7 +60,8 @@ impl World {
             if let Some(id) = self.backend.prepared(&plan) {
                 return SandboxPlan { id, ..plan };
             }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            // Longer than the pool rests after somebody asked.
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
         panic!("no place waits");
     }
