@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use sandbox::{Defaults, Policy, SandboxId};
+use sandbox::{ByteSize, Defaults, Policy, SandboxId};
 use store::LedgerLimits;
 
 use crate::{PackageGateway, VolumeLimits};
@@ -58,7 +58,11 @@ impl EngineConfig {
         Self {
             home: home.into(),
             run: None,
-            defaults: Defaults { processors: processors_here(), ..Defaults::default() },
+            defaults: Defaults {
+                processors: processors_here(),
+                host_memory: memory_here(),
+                ..Defaults::default()
+            },
             ledger: LedgerLimits::default(),
             max_sandboxes: DEFAULT_MAX_SANDBOXES,
             max_snapshots: DEFAULT_MAX_SNAPSHOTS,
@@ -79,6 +83,14 @@ impl EngineConfig {
     pub(crate) fn sandbox_directory(&self, id: &SandboxId) -> PathBuf {
         self.home.join("sandboxes").join(id.as_str())
     }
+}
+
+/// Without an answer, more than anyone asks for.
+fn memory_here() -> ByteSize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"));
+    let kib: Option<u64> = total.and_then(|total| total.trim().parse().ok());
+    kib.map_or(ByteSize(u64::MAX), |kib| ByteSize::mib(kib / 1024))
 }
 
 fn processors_here() -> u32 {

@@ -97,6 +97,16 @@ struct Registry {
 }
 
 impl Registry {
+    /// The id that begins so, if the caller sees exactly one.
+    fn by_begin(&self, who: &Principal, begin: &str) -> Option<&SandboxId> {
+        let mut fitting = self.by_id.iter().filter(|(id, entry)| {
+            id.as_str().starts_with(begin)
+                && who.sees_sandbox(&entry.shared.subject, entry.shared.owner.as_ref())
+        });
+        let (id, _) = fitting.next()?;
+        fitting.next().is_none().then_some(id)
+    }
+
     /// Whether there is room for one more sandbox of `who`, as if `without` were gone.
     fn check_room(
         &self,
@@ -440,6 +450,7 @@ impl Core {
                 let namespace = namespace.clone().unwrap_or_else(|| who.home_namespace());
                 registry.by_name.get(&(namespace, name.clone()))
             }
+            Which::Begin(begin) => registry.by_begin(who, begin),
         };
         let found = id.and_then(|id| registry.by_id.get(id)).filter(|entry| entry.is_recorded);
         if let Some(entry) =

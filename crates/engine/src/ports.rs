@@ -305,12 +305,14 @@ fn cannot_listen(at: SocketAddr, error: io::Error) -> Error {
     let why = match kind {
         ErrorKind::AlreadyExists => "another program uses this port",
         ErrorKind::InvalidRequest => "this machine does not have that address",
+        ErrorKind::Denied if at.port() < 1024 => "ports below 1024 are not for this daemon's user",
         _ => "the host refuses",
     };
-    Error::new(kind, format!("could not publish on {at}: {why}"))
+    let failed = Error::new(kind, format!("could not publish on {at}: {why}"))
         .about(Thing::Port, at.port().to_string())
-        .with_hint("Choose another port of the host, or 0 for any free one.")
-        .with_source(error)
+        .with_hint("Choose another port of the host, or 0 for any free one.");
+    // It says the same once more.
+    if kind == ErrorKind::Denied { failed } else { failed.with_source(error) }
 }
 
 impl Engine {

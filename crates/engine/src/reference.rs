@@ -4,20 +4,35 @@ use std::{fmt, str::FromStr};
 
 use sandbox::{Error, Namespace, Result, SandboxId, SandboxName};
 
-/// An id, or a name in a namespace (by default the principal's own).
+/// Characters of an id behind its prefix.
+const ID_CHARACTERS: usize = 13;
+
+/// An id or its beginning, or a name in a namespace (by default the principal's own).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxRef(pub(crate) Which);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Which {
     Id(SandboxId),
-    Name { name: SandboxName, namespace: Option<Namespace> },
+    /// The beginning of an id, for people: it counts if only one that the caller sees begins so.
+    Begin(String),
+    Name {
+        name: SandboxName,
+        namespace: Option<Namespace>,
+    },
 }
 
 impl SandboxRef {
     pub fn new(text: &str, namespace: Option<Namespace>) -> Result<Self> {
         if text.starts_with(SandboxId::PREFIX) {
             // A malformed id cannot be a name: ids and names never overlap.
+            let rest = &text[SandboxId::PREFIX.len()..];
+            if !rest.is_empty()
+                && rest.len() < ID_CHARACTERS
+                && rest.bytes().all(|b| b.is_ascii_alphanumeric())
+            {
+                return Ok(Self(Which::Begin(text.to_owned())));
+            }
             return text.parse().map(|id| Self(Which::Id(id))).map_err(|_malformed| {
                 Error::not_found(format!("no sandbox {:?}", shorten(text)))
                     .with_hint("An id is sbx- and 13 characters.")
@@ -51,6 +66,7 @@ impl fmt::Display for SandboxRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Which::Id(id) => id.fmt(f),
+            Which::Begin(begin) => begin.fmt(f),
             Which::Name { name, .. } => name.fmt(f),
         }
     }
@@ -69,6 +85,7 @@ mod tests {
     #[test]
     fn ids_names_and_neither() {
         assert!(matches!("sbx-0000000000000".parse::<SandboxRef>().unwrap().0, Which::Id(_)));
+        assert!(matches!("sbx-00".parse::<SandboxRef>().unwrap().0, Which::Begin(_)));
         assert!(matches!("web-1".parse::<SandboxRef>().unwrap().0, Which::Name { .. }));
         for (text, kind) in [
             ("", ErrorKind::InvalidRequest),

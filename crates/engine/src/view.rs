@@ -62,19 +62,19 @@ pub fn weaknesses(isolation: &Isolation, asked: &Limits) -> Vec<String> {
 pub fn not_held_as_asked(isolation: &Isolation, asked: &Limits) -> Option<String> {
     let statements = isolation.limits.iter().filter(|statement| is_asked(asked, statement.limit));
     let said: Vec<_> = statements.filter_map(said_of_asked).collect();
-    (!said.is_empty())
-        .then(|| format!("Limits are not held here as they were asked for: {}.", said.join("; ")))
+    (!said.is_empty()).then(|| format!("Limits not held here as asked for: {}.", said.join(", ")))
 }
 
 fn said_of_asked(statement: &LimitStatement) -> Option<String> {
     let limit = limit_name(statement.limit);
-    let note = statement.note.as_deref().map(|note| note.trim_end_matches('.'));
     match statement.enforcement {
-        Enforcement::NotHeld => Some(match note {
-            Some(note) => format!("{limit} (not held: {note})"),
-            None => format!("{limit} (not held)"),
-        }),
-        _ if is_weaker(statement) => Some(format!("{limit} ({})", note.unwrap_or("held more weakly"))),
+        Enforcement::NotHeld => Some(format!("{limit} (not held)")),
+        // What a note says behind its first part is why; the statement has it.
+        _ if is_weaker(statement) => {
+            let note = statement.note.as_deref().unwrap_or("held more weakly");
+            let how = note.split(": ").next().unwrap_or(note).trim_end_matches('.');
+            Some(format!("{limit} ({})", how.to_lowercase()))
+        }
         _ => None,
     }
 }
@@ -102,24 +102,12 @@ pub fn names_of_defaults_not_held(isolation: &Isolation, asked: &Limits) -> Vec<
 
 /// One sentence about the limits that nothing enforces, of those that nobody asked for.
 fn defaults_not_held(isolation: &Isolation, asked: &Limits) -> Option<String> {
-    let not_held: Vec<_> =
-        isolation.not_held().filter(|statement| !is_asked(asked, statement.limit)).collect();
-    let names: Vec<_> = not_held.iter().map(|statement| limit_name(statement.limit)).collect();
+    let names = names_of_defaults_not_held(isolation, asked);
     let (last, others) = names.split_last()?;
-    let limits = match others {
-        [] => format!("The {last} limit is"),
-        others => format!("The limits {} and {last} are", others.join(", ")),
-    };
-    // Most often one cause is behind all of them.
-    let mut notes: Vec<&str> = Vec::new();
-    for note in not_held.iter().filter_map(|statement| statement.note.as_deref()) {
-        let note = note.trim_end_matches('.');
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
-    }
-    let why = if notes.is_empty() { String::new() } else { format!(": {}", notes.join("; ")) };
-    Some(format!("{limits} not held{why}."))
+    Some(match others {
+        [] => format!("This host does not hold the {last} limit."),
+        others => format!("This host does not hold the limits {} and {last}.", others.join(", ")),
+    })
 }
 
 fn is_asked(limits: &Limits, kind: LimitKind) -> bool {
@@ -260,10 +248,15 @@ mod tests {
         let isolation = isolation(vec![
             statement(LimitKind::Pids, 512, Enforcement::NotHeld, Some("no cgroup was delegated.")),
             // Nobody asked for half a processor, so nobody misses it.
-            statement(LimitKind::Cpus, 500, Enforcement::Affinity, Some("Held as 1 whole processors.")),
+            statement(
+                LimitKind::Cpus,
+                500,
+                Enforcement::Affinity,
+                Some("Held as 1 whole processor: no cgroup."),
+            ),
             statement(LimitKind::OpenFiles, 512, Enforcement::Rlimit, None),
         ]);
-        let expected = ["Something to know.", "The pids limit is not held: no cgroup was delegated."];
+        let expected = ["Something to know.", "This host does not hold the pids limit."];
         assert_eq!(weaknesses(&isolation, &Limits::default()), expected);
     }
 
@@ -272,7 +265,12 @@ mod tests {
         let isolation = isolation(vec![
             statement(LimitKind::Memory, 9, Enforcement::Rlimit, Some("Held for each process.")),
             statement(LimitKind::Swap, 0, Enforcement::NotHeld, Some("No cgroup.")),
-            statement(LimitKind::Cpus, 500, Enforcement::Affinity, Some("Held as 1 whole processors.")),
+            statement(
+                LimitKind::Cpus,
+                500,
+                Enforcement::Affinity,
+                Some("Held as 1 whole processor: no cgroup."),
+            ),
             statement(LimitKind::Pids, 64, Enforcement::NotHeld, Some("No cgroup.")),
             statement(LimitKind::OpenFiles, 512, Enforcement::Rlimit, Some("Shared.")),
             statement(LimitKind::Disk, 512, Enforcement::Accounting, Some("Looked at every second.")),
@@ -287,9 +285,9 @@ mod tests {
         };
         let expected = [
             "Something to know.",
-            "The swap limit is not held: No cgroup.",
-            "Limits are not held here as they were asked for: memory (Held for each process); \
-             cpus (Held as 1 whole processors); pids (not held: No cgroup).",
+            "This host does not hold the swap limit.",
+            "Limits not held here as asked for: memory (held for each process), cpus (held as 1 whole \
+             processor), pids (not held).",
         ];
         assert_eq!(weaknesses(&isolation, &asked), expected);
     }

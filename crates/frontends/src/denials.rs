@@ -1,6 +1,8 @@
 //! The traffic of a sandbox that was denied while a command ran, for every front end to report beside its output.
 
-use engine::{Engine, ExecView, NetworkDenials, Principal, SandboxRef};
+use engine::{Engine, ExecView, NetworkDenials, NetworkReach, Principal, SandboxRef};
+
+use crate::lacks;
 
 /// Returns what was denied since the command began. A sandbox that is gone by then was denied nothing worth telling.
 pub(crate) async fn during(engine: &Engine, who: &Principal, exec: &ExecView) -> NetworkDenials {
@@ -33,4 +35,28 @@ pub(crate) fn sentences(network: &NetworkDenials) -> Vec<String> {
 /// [`sentences`] about what was denied since the command began.
 pub(crate) async fn told(engine: &Engine, who: &Principal, exec: &ExecView) -> Vec<String> {
     sentences(&during(engine, who, exec).await)
+}
+
+/// The same for a command whose output is at hand: without a network nothing is recorded as denied, and only the
+/// command itself says what it missed.
+pub(crate) async fn told_beside(
+    engine: &Engine,
+    who: &Principal,
+    exec: &ExecView,
+    output: [&str; 2],
+) -> Vec<String> {
+    let network = during(engine, who, exec).await;
+    let mut told = sentences(&network);
+    let exit_code = exec.exit_code.map_or(0, i32::from);
+    let lacks_network =
+        || lacks::says_no_network(&output) || lacks::means_no_network(&exec.command, exit_code);
+    let has = match network.reach {
+        NetworkReach::Nothing => "no network",
+        NetworkReach::Packages => "no network but package indexes",
+        NetworkReach::Policy => return told,
+    };
+    if exit_code != 0 && lacks_network() {
+        told.push(format!("This sandbox has {has}. A rule of its network policy allows a host."));
+    }
+    told
 }

@@ -9,6 +9,7 @@ pub mod dialects;
 pub mod hostfs;
 pub mod http;
 pub mod images;
+pub mod lacks;
 pub mod links;
 pub mod mcp;
 pub mod metrics;

@@ -120,9 +120,9 @@ fn namespaces_fix() -> Option<String> {
     let setting =
         |name: &str| fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse::<i64>().ok();
     let turn = |name: &str, value: i64| {
-        let name = name.replace('/', ".");
+        let (name, sudo) = (name.replace('/', "."), sudo());
         Some(format!(
-            "echo '{name} = {value}' | sudo tee /etc/sysctl.d/60-warren.conf && sudo sysctl --system"
+            "echo '{name} = {value}' | {sudo}tee /etc/sysctl.d/60-warren.conf && {sudo}sysctl --system"
         ))
     };
     if setting("kernel/apparmor_restrict_unprivileged_userns") == Some(1) {
@@ -178,7 +178,7 @@ fn overlay() -> Check {
         let at = |name: &str| stage.join(name);
         mounts::overlay(&at("root"), &[at("lower")], &at("upper"), &at("work"), &at("root"), &[])
     });
-    result("overlay in a user namespace", true, tried, || Some("sudo modprobe overlay".to_owned()))
+    result("overlay in a user namespace", true, tried, || Some(format!("{}modprobe overlay", sudo())))
 }
 
 fn seccomp_filter() -> Check {
@@ -201,7 +201,7 @@ fn network() -> Check {
     };
     let fix = match &means {
         NetworkMeans::Tproxy { .. } => None,
-        NetworkMeans::NamedPorts { .. } => Some("sudo modprobe -a nf_tables nft_tproxy".to_owned()),
+        NetworkMeans::NamedPorts { .. } => Some(format!("{}modprobe -a nf_tables nft_tproxy", sudo())),
         NetworkMeans::None { .. } => namespaces_fix(),
     };
     let works = !matches!(means, NetworkMeans::None { .. });
@@ -224,7 +224,7 @@ fn idmapped(home: &Path) -> Check {
 fn loop_devices() -> Check {
     let mkfs = find_program("mkfs.ext4");
     let missing = if !Path::new("/dev/loop-control").exists() {
-        Some(("no /dev/loop-control", "sudo modprobe loop".to_owned()))
+        Some(("no /dev/loop-control", format!("{}modprobe loop", sudo())))
     } else if mkfs.is_none() {
         Some(("mkfs.ext4 is not installed", install("e2fsprogs", "e2fsprogs")))
     } else {
@@ -257,7 +257,7 @@ fn subordinate_ids() -> Check {
         (None, _) => {
             let first = outer::first_free();
             let range = format!("{first}-{}", first.saturating_add(65_535));
-            let fix = format!("sudo usermod --add-subuids {range} --add-subgids {range} $(id -un)");
+            let fix = format!("{}usermod --add-subuids {range} --add-subgids {range} $(id -un)", sudo());
             (false, "no ranges in /etc/subuid and /etc/subgid: sandboxes have one id", Some(fix))
         }
     };
@@ -274,14 +274,20 @@ fn cgroups_fix(is_root: bool, has_systemd: bool) -> String {
     match (is_root, has_systemd) {
         (true, _) => "In a container, give it cgroups that it may write, such as with docker run --privileged.".to_owned(),
         (false, true) => format!(
-            "sudo mkdir -p {}; printf '{delegate}\\n' | sudo tee {drop_in}; then log in again",
-            parent_of(drop_in)
+            "{sudo}mkdir -p {}; printf '{delegate}\\n' | {sudo}tee {drop_in}; then log in again",
+            parent_of(drop_in),
+            sudo = sudo()
         ),
         (false, false) => {
-            "Run the daemon as root: limits need cgroups that this user may write, and no systemd is here to delegate some."
+            "Run the daemon as root: limits need cgroups that this user may write, and only systemd would delegate them."
                 .to_owned()
         }
     }
+}
+
+/// What goes before a command that needs root: nothing for root, and where there is no sudo.
+pub fn sudo() -> &'static str {
+    if geteuid().is_root() || find_program("sudo").is_none() { "" } else { "sudo " }
 }
 
 /// The command that installs a package here, by its names for apt and for others.
@@ -289,7 +295,7 @@ fn install(for_apt: &str, for_others: &str) -> String {
     let managers =
         [("apt-get", "install", for_apt), ("dnf", "install", for_others), ("apk", "add", for_others)];
     let found = managers.into_iter().find(|(program, ..)| find_program(program).is_some());
-    let sudo = if geteuid().is_root() { "" } else { "sudo " };
+    let sudo = sudo();
     match found {
         Some((program, verb, package)) => format!("{sudo}{program} {verb} {package}"),
         None => format!("Install the package {for_others}."),

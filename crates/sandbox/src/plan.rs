@@ -46,6 +46,8 @@ pub struct Defaults {
     pub ceilings: Vec<Policy>,
     /// Processors of the host; a sandbox that is allowed more is warned.
     pub processors: u32,
+    /// Memory of the host, likewise.
+    pub host_memory: ByteSize,
 }
 
 impl Default for Defaults {
@@ -72,6 +74,7 @@ impl Default for Defaults {
             user: "0:0".to_owned(),
             ceilings: Vec::new(),
             processors: u32::MAX,
+            host_memory: ByteSize(u64::MAX),
         }
     }
 }
@@ -226,7 +229,7 @@ pub fn plan(
         network,
         secrets,
         warnings: base.warnings.clone(),
-        limit_warnings: limit_warnings(&spec.limits, defaults.processors),
+        limit_warnings: limit_warnings(&spec.limits, defaults),
     })
 }
 
@@ -489,7 +492,7 @@ fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> R
         }
         if asked.is_some_and(|asked| asked > most) {
             return Err(Error::invalid(format!(
-                "the limit {limit} is {decided}; the maximum is memory plus swap, {most}"
+                "{limit} is {decided}, but the most is memory plus swap, {most}"
             ))
             .with_hint(format!("Its files count as memory. Raise memory, or lower {limit}.")));
         }
@@ -498,7 +501,7 @@ fn decide_limits(asked: &Limits, rlimits: &[Rlimit], defaults: &LimitsPlan) -> R
     within("pids", limits.pids, MIN_PIDS, MAX_PIDS)?;
     within("openFiles", limits.open_files, MIN_OPEN_FILES, 1_048_576)?;
     if limits.cpus.millis < MIN_CPU_MILLIS {
-        return Err(Error::invalid(format!("the limit cpus is {}; the minimum is 0.01", limits.cpus)));
+        return Err(Error::invalid(format!("cpus is {}, but at least 0.01 is needed", limits.cpus)));
     }
     Ok(limits)
 }
@@ -512,43 +515,40 @@ pub fn change_limits(current: &LimitsPlan, change: &Limits) -> Result<LimitsPlan
         ("shm", change.shm.is_some()),
     ];
     if let Some((limit, _)) = fixed.into_iter().find(|(_, is_asked)| *is_asked) {
-        return Err(Error::invalid(format!(
-            "the limit {limit} cannot be changed after the sandbox was made"
-        ))
-        .with_hint("Change memory, swap, cpus or pids, or make another sandbox."));
+        return Err(Error::invalid(format!("{limit} cannot be changed after the sandbox was made"))
+            .with_hint("Change memory, swap, cpus or pids, or make another sandbox."));
     }
     decide_limits(change, &[], current)
 }
 
-/// Warns the caller about limits that were asked for: more processors than the host has are no limit.
-pub fn limit_warnings(asked: &Limits, processors: u32) -> Vec<String> {
-    let too_many = asked.cpus.filter(|cpus| *cpus > CpuCount::whole(processors));
-    too_many
-        .map(|cpus| {
-            format!(
-                "The cpus limit ({cpus}) is more than the {processors} processors of this host, so it limits nothing."
-            )
-        })
-        .into_iter()
-        .collect()
+/// Warns the caller about limits that were asked for: more than the host has is no limit.
+pub fn limit_warnings(asked: &Limits, host: &Defaults) -> Vec<String> {
+    let Defaults { processors, host_memory, .. } = host;
+    let cpus = asked.cpus.filter(|cpus| *cpus > CpuCount::whole(*processors)).map(|cpus| {
+        format!("The cpus limit ({cpus}) is more than the {processors} processors of this host, so it limits nothing.")
+    });
+    let memory = asked.memory.filter(|asked| asked > host_memory).map(|asked| {
+        format!(
+            "The memory limit ({asked}) is more than the {host_memory} of this host, so it limits nothing."
+        )
+    });
+    cpus.into_iter().chain(memory).collect()
 }
 
 fn size_within(limit: &str, value: ByteSize, least: ByteSize) -> Result<()> {
     if value < least {
-        return Err(Error::invalid(format!("the limit {limit} is {value}; the minimum is {least}"))
+        return Err(Error::invalid(format!("{limit} is {value}, but at least {least} is needed"))
             .with_hint(format!("A shell needs at least {least}. Omit {limit} for the default.")));
     }
     if value > MAX_BYTES {
-        return Err(Error::invalid(format!("the limit {limit} is {value}; the maximum is {MAX_BYTES}")));
+        return Err(Error::invalid(format!("{limit} is {value}, but the most is {MAX_BYTES}")));
     }
     Ok(())
 }
 
 fn within(limit: &str, value: u32, least: u32, most: u32) -> Result<()> {
     if !(least..=most).contains(&value) {
-        return Err(Error::invalid(format!(
-            "the limit {limit} is {value}; it must be between {least} and {most}"
-        )));
+        return Err(Error::invalid(format!("{limit} is {value}, but must be between {least} and {most}")));
     }
     Ok(())
 }

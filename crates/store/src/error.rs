@@ -19,9 +19,9 @@ pub enum StoreError {
     LabelTaken { label: KeyLabel },
     #[error("the SSH key {fingerprint} is bound already")]
     SshKeyTaken { fingerprint: String },
-    #[error("there is a volume {name} in the namespace {namespace} already")]
+    #[error("namespace {namespace} already has a volume {name}")]
     VolumeTaken { name: VolumeName, namespace: Namespace },
-    #[error("there is a snapshot {name} in the namespace {namespace} already")]
+    #[error("namespace {namespace} already has a snapshot {name}")]
     SnapshotTaken { name: String, namespace: Namespace },
     #[error("there is no record of {what} {id}")]
     Missing { what: &'static str, id: String },

@@ -5,7 +5,7 @@ mod ground;
 mod inside;
 mod network;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use clap::Args;
 use jiff::Timestamp;
@@ -14,7 +14,8 @@ use sandbox::{
     SandboxSpec,
 };
 
-use self::{env_file::Variables, ground::GroundArgs, inside::InsideArgs, network::NetworkArgs};
+pub(crate) use self::env_file::Variables;
+use self::{ground::GroundArgs, inside::InsideArgs, network::NetworkArgs};
 use crate::error::CommandResult;
 
 /// Reads `90`, `90s`, `500ms`, `10m`, `1h30m`, `2d`; a bare number is seconds.
@@ -48,6 +49,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(invalid()) } else { Ok(total) }
 }
 
+/// A whole number; the parser's own words for others are those of a programmer.
+pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_other| format!("{text:?} is not a whole number that fits"))
+}
+
 /// A time, or a span before now.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse() {
@@ -79,17 +85,14 @@ fn hostname(text: &str) -> Result<SandboxName, String> {
     })
 }
 
-/// `KEY=VALUE`, or `KEY` alone to take its value from our own environment.
-pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
+/// `KEY=VALUE`, or `KEY` alone to take its value from our own environment; nothing if it is not set there, as in Docker.
+pub(crate) fn variable(text: &str) -> Result<Variables, String> {
     match text.split_once('=') {
         Some(("", _)) | None if text.is_empty() || text.starts_with('=') => {
             Err("a variable needs a name: write KEY=VALUE".to_owned())
         }
-        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-        None => match std::env::var(text) {
-            Ok(value) => Ok((text.to_owned(), value)),
-            Err(_unset) => Err(format!("{text} is not set in the environment: write {text}=VALUE")),
-        },
+        Some((key, value)) => Ok(Variables(vec![(key.to_owned(), value.to_owned())])),
+        None => Ok(Variables(env_file::ours(text).into_iter().collect())),
     }
 }
 
@@ -126,13 +129,13 @@ pub(crate) struct PlainArgs {
     #[arg(long, value_name = "N")]
     cpus: Option<CpuCount>,
     /// Maximum number of processes and threads [default: 512]
-    #[arg(long, value_name = "N", alias = "pids-limit")]
+    #[arg(long, value_name = "N", alias = "pids-limit", value_parser = number::<u32>)]
     pids: Option<u32>,
     /// Maximum size of the files it writes [default: 10g]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     disk: Option<ByteSize>,
     /// Maximum number of open files per process [default: 4096]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<u32>)]
     open_files: Option<u32>,
     /// Size of /tmp, which is held in memory [default: 256m]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -140,10 +143,10 @@ pub(crate) struct PlainArgs {
     /// Size of /dev/shm, which is held in memory [default: 64m]
     #[arg(long, value_name = "SIZE", alias = "shm-size", value_parser = size)]
     shm: Option<ByteSize>,
-    /// Environment variable for every command
+    /// Environment variable for every command; KEY alone takes its value from here, if it is set
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = variable)]
-    env: Vec<(String, String)>,
-    /// File of environment variables, one NAME=value on each line; --env wins over it
+    env: Vec<Variables>,
+    /// File of environment variables: on each line NAME=value, or NAME for its value here; --env wins over it
     #[arg(long = "env-file", value_name = "FILE", value_parser = env_file::read)]
     env_files: Vec<Variables>,
     /// Working directory for its commands
@@ -169,10 +172,15 @@ pub(crate) struct PlainArgs {
     remove_on_expiry: bool,
     /// Idempotency key: the same id returns the first sandbox again
     #[arg(long, value_name = "ID", visible_alias = "requestId")]
-    request_id: Option<RequestId>,
+    pub(crate) request_id: Option<RequestId>,
 }
 
 impl SandboxArgs {
+    /// The value of --init.
+    pub(crate) fn init(&self) -> Option<&str> {
+        self.inside.init.as_deref()
+    }
+
     pub(crate) fn spec(&self, namespace: Namespace) -> CommandResult<SandboxSpec> {
         let plain = &self.plain;
         let mut spec = SandboxSpec {
@@ -228,8 +236,8 @@ pub(crate) struct AttachArgs {
 }
 
 /// Variables by name; the last one wins if a name is given twice, and those of files lose.
-pub(crate) fn environment(files: &[Variables], pairs: &[(String, String)]) -> BTreeMap<String, String> {
-    files.iter().flat_map(|file| &file.0).chain(pairs).cloned().collect()
+pub(crate) fn environment(files: &[Variables], pairs: &[Variables]) -> BTreeMap<String, String> {
+    files.iter().chain(pairs).flat_map(|some| &some.0).cloned().collect()
 }
 
 /// The program and its arguments, which must be text.
@@ -292,10 +300,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_number_is_said_in_plain_words() {
+        assert_eq!(number("12"), Ok(12_u32));
+        for text in ["x", "-1", "1.5", "99999999999"] {
+            assert_eq!(number::<u32>(text), Err(format!("{text:?} is not a whole number that fits")));
+        }
+    }
+
+    #[test]
     fn a_variable_has_a_name() {
-        assert_eq!(variable("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
-        assert_eq!(variable("A="), Ok(("A".to_owned(), String::new())));
+        let one = |key: &str, value: &str| Ok(Variables(vec![(key.to_owned(), value.to_owned())]));
+        assert_eq!((variable("A=b=c"), variable("A=")), (one("A", "b=c"), one("A", "")));
         assert!(variable("=x").is_err() && variable("").is_err());
-        assert!(variable("WARREN_SURELY_NOT_SET").is_err());
+        assert_eq!(variable("WARREN_SURELY_NOT_SET"), Ok(Variables(Vec::new())));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind};
 use sandbox::{Error, Namespace};
 
 use crate::{called_as, commands, error::CommandError, other_words};
@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Run(commands::run::Args),
     Exec(commands::exec::Args),
     Attach(commands::attach::Args),
+    Execs(commands::execs::Args),
     Code(Box<commands::code::Args>),
     Repl(Box<commands::repl::Args>),
     Context(commands::context::Args),
@@ -137,10 +138,11 @@ const EXIT_USAGE: u8 = 2;
 /// Parses the command line. The error is the exit code: 2 if parsing failed, 0 after `--help`.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     let mut command = command();
-    let matched = command.try_get_matches_from_mut(called_as::arguments(env::args_os()));
+    let line = called_as::arguments(env::args_os());
+    let matched = command.try_get_matches_from_mut(&line);
     let parsed = matched.and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
     parsed.map_err(|error| error.format(&mut command)).map_err(|mut error| {
-        other_words::explain(&mut error, &command);
+        other_words::explain(&mut error, &command, &line);
         if !error.use_stderr() || !wants_json(env::args_os().skip(1)) {
             // If our output is closed, there is nobody to report to.
             error.print().ok();
@@ -151,6 +153,15 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
     })
 }
 
+/// Ends this process as for a line of that command which cannot be parsed.
+pub(crate) fn fail(verb: &str, kind: ErrorKind, message: &str) -> ! {
+    let mut root = command();
+    root.build();
+    let named = root.find_subcommand_mut(verb).map(|command| command.error(kind, message));
+    let error = named.unwrap_or_else(|| root.error(kind, message));
+    error.exit()
+}
+
 /// Whether a command line that cannot be parsed asks for JSON. Arguments after `--` belong to another program.
 fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
     arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
@@ -159,9 +170,10 @@ fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
 /// Reports a parse error as JSON, in the shape of every other error.
 fn refuse(error: &clap::Error) {
     let text = error.render().to_string();
-    let mut parts = text.trim().splitn(2, "\n\n");
-    let message = parts.next().unwrap_or_default().trim_start_matches("error: ");
-    let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    CommandError::from(Error::invalid(message).with_hint("`warren COMMAND --help` shows its arguments."))
-        .report(true);
+    let on_one_line = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut parts = text.trim().split("\n\n");
+    let message = on_one_line(parts.next().unwrap_or_default().trim_start_matches("error: "));
+    let tip = parts.find_map(|part| part.trim_start().strip_prefix("tip: "));
+    let hint = tip.map_or("`warren COMMAND --help` shows its arguments.".to_owned(), on_one_line);
+    CommandError::from(Error::invalid(message).with_hint(hint)).report(true);
 }

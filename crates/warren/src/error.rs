@@ -5,6 +5,8 @@ use std::{io, io::Write as _, process::ExitCode};
 use frontends::rest::v1::{ErrorBody, ErrorDetail};
 use sandbox::{Error, ErrorKind, Limit, Next, Setting, Subject, Thing};
 
+use crate::interrupt;
+
 /// Exit code for a failure of Warren itself, as opposed to the program it ran.
 pub(crate) const EXIT_FAILURE: u8 = 125;
 
@@ -57,7 +59,7 @@ impl CommandError {
         let (error, request_id) = match self {
             Self::Failed { error, request_id } => (error, request_id),
             Self::BrokenPipe => return ExitCode::SUCCESS,
-            Self::Interrupted(signal) => return ExitCode::from(128 + u8::try_from(*signal).unwrap_or(0)),
+            Self::Interrupted(signal) => return interrupt::exit_code(*signal),
         };
         let text = if json { self.as_json() } else { describe(error) };
         let mut stderr = io::stderr().lock();
@@ -106,7 +108,14 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         let is_missing = error.kind() == ErrorKind::NotFound;
         error.subject().filter(|_| is_missing).map(|subject| list(subject.what).to_owned())
     };
-    error.next().map(in_words).or_else(of_subject).or_else(|| of_kind(error.kind()).map(str::to_owned))
+    let of_next = || match (error.next()?, error.subject()) {
+        // The subject is what does not exist yet.
+        (Next::Create(Thing::Volume), Some(Subject { what: Thing::Volume, name })) => {
+            Some(format!("`warren volume create {name}` creates it; `warren volume ls` lists all volumes."))
+        }
+        (next, _) => Some(in_words(next)),
+    };
+    of_next().or_else(of_subject).or_else(|| of_kind(error.kind()).map(str::to_owned))
 }
 
 /// The next step, as a command where one exists: the command line's table of hints.
@@ -144,7 +153,10 @@ pub(crate) fn in_words(next: &Next) -> String {
         Next::FreeName(Subject { what: Thing::Key, name }) => {
             format!("Choose another label, or run `warren key revoke {name}` first.")
         }
-        Next::FreeName(taken) => format!("Choose another name, or remove {taken}."),
+        Next::FreeName(taken) => match remover(taken.what) {
+            Some(verb) => format!("Choose another name, or remove it with `warren {verb} {}`.", taken.name),
+            None => format!("Choose another name, or remove {taken}."),
+        },
         Next::Remove(Thing::Key) => {
             "Revoke keys you no longer need; `warren key list` shows when each was last used.".to_owned()
         }
@@ -211,6 +223,18 @@ pub(crate) fn in_words(next: &Next) -> String {
     }
 }
 
+/// The command that removes one thing by its name.
+fn remover(what: Thing) -> Option<&'static str> {
+    match what {
+        Thing::Sandbox => Some("rm"),
+        Thing::Volume => Some("volume rm"),
+        Thing::Snapshot => Some("snapshot rm"),
+        Thing::Secret => Some("secret rm"),
+        Thing::Image => Some("rmi"),
+        _ => None,
+    }
+}
+
 fn configure(setting: Setting) -> &'static str {
     match setting {
         Setting::PublishAddresses => {
@@ -226,10 +250,7 @@ fn configure(setting: Setting) -> &'static str {
 fn list(what: Thing) -> &'static str {
     match what {
         Thing::Sandbox => "`warren ps -a` lists all sandboxes.",
-        Thing::Exec => {
-            "`warren events --sandbox SANDBOX --kind exec_started` shows their ids; old execs are dropped when the log \
-             is full."
-        }
+        Thing::Exec => "`warren execs SANDBOX` lists them; old ones are dropped when the log is full.",
         Thing::PackageJob => "`warren package status SANDBOX` lists them.",
         Thing::Volume => "`warren volume ls` lists all volumes; `warren volume create` creates one.",
         Thing::Snapshot => "`warren snapshot ls` lists all snapshots.",

@@ -125,15 +125,39 @@ pub(crate) fn table_that_fits<const N: usize>(
     rows: impl IntoIterator<Item = [String; N]>,
     may_go: &[&str],
 ) -> CommandResult<()> {
-    let width = terminal::size().filter(|_| io::stdout().is_terminal()).map(|size| usize::from(size.cols));
-    line(&fitted(heading, rows, may_go, width))
+    line(&fitted(heading, rows, may_go, width(), End::Whole))
 }
+
+/// The same, where the last column is text of any length: on a terminal it is cut.
+pub(crate) fn table_with_long_end<const N: usize>(
+    heading: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+    may_go: &[&str],
+) -> CommandResult<()> {
+    line(&fitted(heading, rows, may_go, width(), End::Cut))
+}
+
+/// Columns of the terminal that stdout is.
+pub(crate) fn width() -> Option<usize> {
+    terminal::size().filter(|_| io::stdout().is_terminal()).map(|size| usize::from(size.cols))
+}
+
+/// What happens to the last column on a narrow terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Whole,
+    Cut,
+}
+
+/// Characters of a column that is cut which are worth more than another column.
+const LEAST_OF_END: usize = 24;
 
 fn fitted<const N: usize>(
     heading: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
     may_go: &[&str],
     width: Option<usize>,
+    end: End,
 ) -> String {
     let rows: Vec<_> = rows.into_iter().collect();
     let mut n_gone = 0;
@@ -142,12 +166,27 @@ fn fitted<const N: usize>(
         let shown: Vec<_> = (0..N).filter(|n| is_shown(&heading[*n])).collect();
         let cells = rows.iter().map(|row| shown.iter().map(|n| row[*n].clone()).collect());
         let text = render(shown.iter().map(|n| heading[*n]).collect(), cells);
-        let is_narrow = |width| text.lines().all(|line| line.chars().count() <= width);
-        if n_gone == may_go.len() || width.is_none_or(is_narrow) {
-            return text;
+        let Some(width) = width else { return text };
+        let is_narrow = match end {
+            End::Whole => text.lines().all(|line| line.chars().count() <= width),
+            End::Cut => text.find(heading[N - 1]).is_none_or(|begin| begin + LEAST_OF_END <= width),
+        };
+        if n_gone == may_go.len() || is_narrow {
+            return match end {
+                End::Whole => text,
+                End::Cut => text.lines().map(|line| cut(line, width)).collect::<Vec<_>>().join("\n"),
+            };
         }
         n_gone += 1;
     }
+}
+
+/// At most this many characters.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 pub(crate) fn render_table<const N: usize>(
@@ -220,10 +259,15 @@ mod tests {
     #[test]
     fn a_narrow_terminal_gets_fewer_columns() {
         let rows = || [["lab".to_owned(), "namespace".to_owned(), "running".to_owned()]];
-        let shown = |width| fitted(["NAME", "BACKEND", "STATE"], rows(), &["BACKEND"], width);
+        let shown = |width| fitted(["NAME", "BACKEND", "STATE"], rows(), &["BACKEND"], width, End::Whole);
         assert!(shown(None).contains("namespace") && shown(Some(80)).contains("namespace"));
         assert_eq!(shown(Some(20)), "NAME   STATE\nlab    running");
         assert_eq!(shown(Some(5)), shown(Some(20)), "the others stay");
+        let long = || [["lab".to_owned(), "me".to_owned(), "x".repeat(50)]];
+        let shown = |width| fitted(["NAME", "BY", "COMMAND"], long(), &["BY"], width, End::Cut);
+        assert_eq!(shown(Some(40)).lines().last().unwrap(), format!("lab    me   {}…", "x".repeat(27)));
+        assert_eq!(shown(Some(30)).lines().last().unwrap(), format!("lab    {}…", "x".repeat(22)));
+        assert!(shown(None).ends_with(&"x".repeat(50)));
     }
 
     #[test]

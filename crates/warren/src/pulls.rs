@@ -126,6 +126,17 @@ impl Display {
 #[derive(Default)]
 pub(crate) struct Lines {
     states: BTreeMap<String, PullState>,
+    why: Why,
+}
+
+/// Why a pull is tried again. The same reason is said once.
+#[derive(Default)]
+struct Why(Option<String>);
+
+impl Why {
+    fn is_new(&mut self, why: &str) -> bool {
+        self.0.replace(why.to_owned()).as_deref() != Some(why)
+    }
 }
 
 impl Lines {
@@ -140,7 +151,11 @@ impl Lines {
                     say(&format!("{}: {}", short(digest), words(*state)));
                 }
             }
-            PullEvent::Retrying { why, wait_ms } => say(&retrying(why, *wait_ms)),
+            PullEvent::Retrying { why, wait_ms } => {
+                if self.why.is_new(why) {
+                    say(&retrying(why, *wait_ms));
+                }
+            }
             PullEvent::Done { .. } | PullEvent::Created { .. } => {}
         }
     }
@@ -171,6 +186,7 @@ pub(crate) struct Bars {
     layers: BTreeMap<String, ProgressBar>,
     /// Shown until the layers of the image are known.
     waiting: ProgressBar,
+    why: Why,
 }
 
 impl Bars {
@@ -178,7 +194,7 @@ impl Bars {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
         let waiting = all.add(ProgressBar::new_spinner().with_message("contacting the registry"));
         waiting.enable_steady_tick(TICK);
-        Self { all, layers: BTreeMap::new(), waiting }
+        Self { all, layers: BTreeMap::new(), waiting, why: Why::default() }
     }
 
     fn take(&mut self, event: &PullEvent) {
@@ -209,6 +225,7 @@ impl Bars {
                     }
                 }
             }
+            PullEvent::Retrying { why, .. } if !self.why.is_new(why) => {}
             PullEvent::Retrying { why, wait_ms } => {
                 self.all.println(retrying(why, *wait_ms)).ok();
             }
@@ -241,6 +258,12 @@ mod tests {
     async fn followed(lines: &[&str]) -> CommandResult<PullEvent> {
         let lines: Vec<_> = lines.iter().map(|line| Ok((*line).to_owned())).collect();
         follow(stream::iter(lines), Show::Nothing).await
+    }
+
+    #[test]
+    fn the_same_reason_to_try_again_is_said_once() {
+        let mut why = Why::default();
+        assert_eq!(["no answer", "no answer", "503"].map(|reason| why.is_new(reason)), [true, false, true]);
     }
 
     #[tokio::test]

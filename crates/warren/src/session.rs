@@ -4,7 +4,6 @@ mod stdin;
 
 use std::{
     convert::Infallible,
-    io,
     pin::Pin,
     process::ExitCode,
     sync::{
@@ -15,24 +14,17 @@ use std::{
 
 use engine::{Entry, EntryBody};
 use frontends::rest::v1::Exec;
-use sandbox::{Error, ErrorKind, ExecOutcome, TerminalSize};
-use tokio::{
-    io::AsyncWriteExt as _,
-    signal::unix::{Signal, SignalKind, signal},
-    sync::Notify,
-};
+use sandbox::{Error, ErrorKind, ExecOutcome, NotStarted, TerminalSize};
+use tokio::{io::AsyncWriteExt as _, sync::Notify};
 
 use crate::{
     arguments::AttachArgs,
     client::{Client, EntryStream, patiently},
     error::CommandResult,
+    interrupt::{self, Asked, SIGHUP, Signals},
     output,
     terminal::{self, RawMode},
 };
-
-pub(crate) const SIGINT: i32 = 2;
-pub(crate) const SIGHUP: i32 = 1;
-pub(crate) const SIGTERM: i32 = 15;
 
 /// How the exec is attached to this process.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +66,11 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
+    /// Whether the program does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Outcome(ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. }))
+    }
+
     /// The exit code to pass on. Prints on stderr what the program could not report itself.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
@@ -82,9 +79,14 @@ impl Ended {
                 ExitCode::from(outcome.exit_code())
             }
             Self::Detached => ExitCode::SUCCESS,
-            Self::Interrupted(signal) => ExitCode::from(128 + u8::try_from(*signal).unwrap_or(0)),
+            Self::Interrupted(signal) => interrupt::exit_code(*signal),
         }
     }
+}
+
+/// What to type after the detach keys.
+pub(crate) fn left_running(sandbox: &str) -> String {
+    format!("the command goes on in sandbox {sandbox}: `warren attach {sandbox}` returns to it")
 }
 
 fn tell(outcome: &ExecOutcome) {
@@ -96,9 +98,14 @@ fn tell(outcome: &ExecOutcome) {
     }
 }
 
-/// Follows an exec until it ends or the user detaches.
-pub(crate) async fn attend(client: &Client, exec: &Exec, how: Attachment) -> CommandResult<Ended> {
-    attend_from(client, exec, how, 1).await
+/// Follows an exec until it ends or the user detaches. Signals that came before are for it as well.
+pub(crate) async fn attend(
+    client: &Client,
+    exec: &Exec,
+    how: Attachment,
+    signals: &mut Signals,
+) -> CommandResult<Ended> {
+    attend_from(client, exec, how, 1, signals).await
 }
 
 /// The same, and shows its output from this entry of its log on.
@@ -107,6 +114,7 @@ pub(crate) async fn attend_from(
     exec: &Exec,
     how: Attachment,
     from: u64,
+    signals: &mut Signals,
 ) -> CommandResult<Ended> {
     if let Some(outcome) = &exec.outcome {
         return Ok(Ended::Outcome(outcome.clone()));
@@ -123,7 +131,7 @@ pub(crate) async fn attend_from(
     };
     let mut feeding = std::pin::pin!(feeding);
 
-    let mut ended = watch(client, exec, how, from, &leave, feeding.as_mut()).await;
+    let mut ended = watch(client, exec, how, from, signals, &leave, feeding.as_mut()).await;
     if is_cut_off.load(Ordering::Relaxed) && matches!(ended, Ok(Ended::Outcome(_))) {
         // It ended because we hung up.
         ended = feeding.await.map(|never| match never {});
@@ -138,10 +146,10 @@ async fn watch(
     exec: &Exec,
     how: Attachment,
     from: u64,
+    signals: &mut Signals,
     leave: &Notify,
     mut feeding: Pin<&mut impl Future<Output = CommandResult<Infallible>>>,
 ) -> CommandResult<Ended> {
-    let mut signals = Signals::new()?;
     let mut printing = std::pin::pin!(print(client, exec, from));
     let mut n_interrupts = 0;
     loop {
@@ -258,37 +266,5 @@ impl Printer {
         self.stdout.flush().await?;
         self.stderr.flush().await?;
         Ok(())
-    }
-}
-
-pub(crate) enum Asked {
-    Resize,
-    End(i32),
-}
-
-pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hang_up: Signal,
-    resize: Signal,
-}
-
-impl Signals {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-            resize: signal(SignalKind::window_change())?,
-        })
-    }
-
-    pub(crate) async fn next(&mut self) -> Asked {
-        tokio::select! {
-            _ = self.interrupt.recv() => Asked::End(SIGINT),
-            _ = self.terminate.recv() => Asked::End(SIGTERM),
-            _ = self.hang_up.recv() => Asked::End(SIGHUP),
-            _ = self.resize.recv() => Asked::Resize,
-        }
     }
 }

@@ -31,6 +31,13 @@ impl RawMode {
 }
 
 impl RawMode {
+    /// Changes nothing, but undoes at the end what a library does to the terminal meanwhile.
+    pub(crate) fn of_library() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        Ok(Self(()))
+    }
+
     /// Not raw, but what is typed is not shown.
     pub(crate) fn without_echo() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;

@@ -182,7 +182,10 @@ impl Means {
             (Some(enforcement), _) => (enforcement, None),
             (None, Some(count)) => (
                 Enforcement::Affinity,
-                Some(format!("Held as {count} whole processors: no cpu cgroup can be used here.")),
+                Some(format!(
+                    "Held as {count} whole processor{}: no cpu cgroup can be used here.",
+                    if count == 1 { "" } else { "s" }
+                )),
             ),
             (None, None) => (
                 Enforcement::NotHeld,

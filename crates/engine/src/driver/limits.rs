@@ -32,7 +32,7 @@ impl Driver {
         asked.swap = change.swap.or(asked.swap);
         asked.cpus = change.cpus.or(asked.cpus);
         asked.pids = change.pids.or(asked.pids);
-        plan.limit_warnings = limit_warnings(asked, self.core.config.defaults.processors);
+        plan.limit_warnings = limit_warnings(asked, &self.core.config.defaults);
         self.record.plan = plan;
         if let Some(isolation) = &mut self.record.isolation {
             restate(isolation, &decided);

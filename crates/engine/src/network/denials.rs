@@ -121,7 +121,7 @@ impl CaughtUp {
     }
 
     /// Waits until everything that happened before is in the logs.
-    async fn wait(&self, core: &Core) {
+    pub(super) async fn wait(&self, core: &Core) {
         let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let mut told = self.told.subscribe();
         let mut has_network = false;

@@ -203,7 +203,10 @@ impl Engine {
         from: Option<u64>,
         limit: usize,
     ) -> Result<Vec<NetworkLogEntry>> {
-        Ok(self.core().find_to_look(who, which).await?.network.read(from, limit))
+        let shared = self.core().find_to_look(who, which).await?;
+        // What happened before the question is in the answer.
+        self.core().caught_up.wait(self.core()).await;
+        Ok(shared.network.read(from, limit))
     }
 }
 

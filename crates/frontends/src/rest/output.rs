@@ -115,12 +115,16 @@ pub(super) async fn wait_and_capture(
     // The output captured before the time was up is the answer.
     let patience = if run.end().await? == RunEnd::Left { Duration::ZERO } else { RECORD_PATIENCE };
     let view = engine.wait_exec(who, &SandboxRef::from(&exec.sandbox), &exec.id, Some(patience)).await?;
+    let (stdout, stderr) = (told(captured.stdout), told(captured.stderr));
+    let texts = [&stdout, &stderr].map(|output| output.text.as_deref().unwrap_or_default());
+    let has_ended = view.outcome.is_some();
+    let warnings = if has_ended { denials::told_beside(engine, who, &view, texts).await } else { Vec::new() };
     Ok(v1::ExecResult {
         files: links.map(|links| captured.files.linked(links, &view.sandbox, view.sandbox.as_str())),
-        warnings: if view.outcome.is_some() { denials::told(engine, who, &view).await } else { Vec::new() },
+        warnings,
         exec: view,
-        stdout: Some(told(captured.stdout)),
-        stderr: Some(told(captured.stderr)),
+        stdout: Some(stdout),
+        stderr: Some(stderr),
     })
 }
 

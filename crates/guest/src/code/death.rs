@@ -86,7 +86,7 @@ impl Task {
 /// Why the variables are gone.
 fn sentence(context: &str, loss: StateLoss, ended: Ended) -> String {
     let how = match (loss, ended.signal, ended.code) {
-        (StateLoss::OutOfMemory, ..) => "was killed for want of memory".to_owned(),
+        (StateLoss::OutOfMemory, ..) => "was killed because the sandbox ran out of memory".to_owned(),
         (StateLoss::Killed, ..) => "was killed".to_owned(),
         (StateLoss::Garbled, ..) => "was killed because its channel to the sandbox was broken".to_owned(),
         (_, Some(signal), _) => format!("was ended by signal {signal}"),

@@ -26,13 +26,25 @@ pub(crate) fn find(text: &str) -> Result<User, String> {
     let user = lookup(text, || read_bounded(PASSWD), || read_bounded(GROUP))?;
     for (what, id, map) in [("user", user.uid, &USER_IDS), ("group", user.gid, &GROUP_IDS)] {
         if !is_mapped(id, map) {
-            return Err(format!(
-                "{text:?} needs {what} id {id}, which this sandbox does not have: the daemon's user has no subordinate \
-                 ids. Give it some in /etc/subuid and /etc/subgid and install newuidmap, or use user 0"
-            ));
+            return Err(format!("{text:?} needs {what} id {id}, but {}", ids_here(map)));
         }
     }
     Ok(user)
+}
+
+/// The ids that a user namespace with this map has, in words.
+fn ids_here(map: &str) -> String {
+    let ends = map.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let first: u64 = fields.next()?.parse().ok()?;
+        Some(first.saturating_add(fields.nth(1)?.parse().ok()?))
+    });
+    match ends.max() {
+        Some(end) if end > 1 => format!("ids in this sandbox go up to {}", end - 1),
+        _ => "this sandbox has no other id than 0, as the daemon's user has no subordinate ids in /etc/subuid: \
+             `warren doctor` shows the command that adds some"
+            .to_owned(),
+    }
 }
 
 /// Whether a user namespace with this map has the id. A map that cannot be read forbids nothing.
@@ -156,6 +168,12 @@ mod tests {
         let found = lookup(text, || PASSWD_TEXT.to_owned(), || GROUP_TEXT.to_owned());
         let expected = expected.map(|(uid, gid, groups)| User { uid, gid, groups: groups.to_vec() });
         assert_eq!(found.ok(), expected, "{text}");
+    }
+
+    #[test]
+    fn ids_that_are_out_of_range_are_told_from_ids_that_are_missing() {
+        assert_eq!(ids_here("0 100000 1\n1 200000 65535\n"), "ids in this sandbox go up to 65535");
+        assert!(ids_here("0 1000 1\n").contains("subordinate ids"));
     }
 
     #[test]

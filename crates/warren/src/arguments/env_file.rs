@@ -1,12 +1,12 @@
-//! Files of environment variables: `NAME=value` on each line.
+//! Files of environment variables: `NAME=value` on each line, or `NAME` alone for the value here.
 
 use std::{fs::File, io::Read as _, path::Path};
 
 /// Largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// The variables of one file, in order.
-#[derive(Debug, Clone)]
+/// The variables of one file or argument, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Variables(pub(crate) Vec<(String, String)>);
 
 /// Reads the file that an argument names.
@@ -34,10 +34,21 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, usize> {
             Some((name, value)) if !name.trim().is_empty() => {
                 variables.push((name.trim().to_owned(), unquoted(value.trim()).to_owned()));
             }
+            None if is_name(line) => variables.extend(ours(line)),
             _ => return Err(n + 1),
         }
     }
     Ok(variables)
+}
+
+/// A variable of this command's own environment, if it is set.
+pub(super) fn ours(name: &str) -> Option<(String, String)> {
+    std::env::var(name).ok().map(|value| (name.to_owned(), value))
+}
+
+fn is_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.chars().all(is_part) && !text.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Without the quotes around it. What is inside stays as it is: there are no escapes.
@@ -62,5 +73,8 @@ mod tests {
         assert_eq!(parse(text), Ok(expected.to_vec()));
         assert_eq!(parse("A=1\nonly a word\n"), Err(2));
         assert_eq!(parse("=x"), Err(1));
+        // A name alone takes its value from here, if there is one.
+        let path = std::env::var("PATH").unwrap();
+        assert_eq!(parse("PATH\nWARREN_SURELY_NOT_SET\n"), Ok(vec![("PATH".to_owned(), path)]));
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct InsideArgs {
     #[arg(long = "copy", value_name = "HOST:PATH", value_parser = copy)]
     copies: Vec<(PathBuf, String)>,
     /// Publish a port of the sandbox on this machine, such as 8080:80; host port 0 is any free one
-    #[arg(long = "publish", short = 'p', value_name = "[ADDRESS:]HOST:INSIDE[/udp]")]
+    #[arg(long = "publish", short = 'p', value_name = "[ADDRESS:]HOST:INSIDE[/udp]", value_parser = port)]
     ports: Vec<PortSpec>,
     /// Change its files before anything runs, such as {"kind":"text","path":"/a","content":"b"}
     #[arg(long = "patch", value_name = "JSON", value_parser = patch)]
@@ -41,7 +41,7 @@ pub(crate) struct InsideArgs {
     entrypoint: Option<String>,
     /// Program to start each time the sandbox starts; a line with spaces is run by sh
     #[arg(long, value_name = "COMMAND")]
-    init: Option<String>,
+    pub(super) init: Option<String>,
 }
 
 impl InsideArgs {
@@ -59,7 +59,8 @@ impl InsideArgs {
         spec.rlimits.clone_from(&self.rlimits);
         spec.ports.clone_from(&self.ports);
         spec.shell.clone_from(&self.shell);
-        spec.entrypoint = self.entrypoint.iter().cloned().collect();
+        // An empty one is Docker's way to say that there is none.
+        spec.entrypoint = self.entrypoint.iter().filter(|program| !program.is_empty()).cloned().collect();
         spec.init = self.init.as_deref().map(init);
         Ok(())
     }
@@ -115,6 +116,8 @@ fn volume(text: &str) -> Result<MountSpec, String> {
             "ro" => mount.readonly = true,
             "rw" => mount.readonly = false,
             "noexec" => mount.noexec = true,
+            // Docker's labels for SELinux, and its hints for file systems of virtual machines, change nothing here.
+            "z" | "Z" | "cached" | "delegated" | "consistent" => {}
             other => return Err(format!("{other:?} is not a mount option: use ro, rw or noexec")),
         }
     }
@@ -189,6 +192,17 @@ fn tmpfs(text: &str) -> Result<MountSpec, String> {
     Ok(MountSpec { guest_path: path.to_owned(), source, readonly: false, noexec: false })
 }
 
+fn port(text: &str) -> Result<PortSpec, String> {
+    let is_range = |part: &str| {
+        let numbers = part.split_once('/').map_or(part, |(numbers, _)| numbers).split_once('-');
+        numbers.is_some_and(|(from, to)| from.parse::<u16>().is_ok() && to.parse::<u16>().is_ok())
+    };
+    if text.split(':').any(is_range) {
+        return Err("ranges of ports are not taken: give each port with a -p of its own".to_owned());
+    }
+    text.parse().map_err(|error: Error| error.to_string())
+}
+
 fn copy(text: &str) -> Result<(PathBuf, String), String> {
     let (host, path) = at_colon(text, "HOST:/path")?;
     Ok((host.into(), path.to_owned()))
@@ -228,6 +242,7 @@ mod tests {
 
     #[test]
     fn volumes_are_written_as_docker_takes_them() {
+        assert_eq!(volume("models:/data:Z"), volume("models:/data"));
         let mount = volume("models:/data:ro,noexec").unwrap();
         assert_eq!((mount.guest_path.as_str(), mount.readonly, mount.noexec), ("/data", true, true));
         assert_eq!(mount.source, named("models"));
@@ -263,6 +278,14 @@ mod tests {
         assert_eq!(rlimit("CORE=0:unlimited"), Ok(limit("core", 0, u64::MAX)));
         for wrong in ["nofile", "files=1", "nofile=2:1", "nofile=x"] {
             assert!(rlimit(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ranges_of_ports_are_said_not_to_be_taken() {
+        assert_eq!(port("8080:80").unwrap().inside, 80);
+        for range in ["8000-8005:8000-8005", "127.0.0.1:80-81:80-81/udp", "80-81"] {
+            assert!(port(range).unwrap_err().contains("-p of its own"), "{range}");
         }
     }
 

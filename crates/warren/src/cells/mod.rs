@@ -18,27 +18,35 @@ pub(crate) use self::{
 };
 use crate::{
     client::Client,
+    commands::lacks,
     error::CommandResult,
+    interrupt::{Asked, SIGHUP, SIGINT, SIGKILL, Signals},
     output,
-    session::{self, Asked, Ended, SIGHUP, SIGINT, Signals},
+    session::{self, Ended},
 };
 
-const SIGKILL: i32 = 9;
-
 /// Runs one cell in the foreground. The first ctrl-C interrupts it, the second kills its interpreter, the third leaves.
-pub(crate) async fn run(target: &CodeSandbox, spec: &ExecSpec, screen: &mut Screen) -> CommandResult<Ended> {
+pub(crate) async fn run(
+    target: &CodeSandbox,
+    spec: &ExecSpec,
+    screen: &mut Screen,
+    signals: &mut Signals,
+) -> CommandResult<Ended> {
     screen.begin();
     let client = &target.client;
     let exec = client.exec(&target.sandbox, spec).await?;
     if let Some(outcome) = &exec.outcome {
         return Ok(Ended::Outcome(outcome.clone()));
     }
-    let mut signals = Signals::new()?;
     let mut showing = std::pin::pin!(show(client, &exec, screen));
     let mut n_interrupts = 0;
     loop {
         let asked = tokio::select! {
-            outcome = &mut showing => return outcome.map(Ended::Outcome),
+            outcome = &mut showing => {
+                let ended = Ended::Outcome(outcome?);
+                lacks::tell(client, &exec, &ended, target.of()).await;
+                return Ok(ended);
+            }
             asked = signals.next() => asked,
         };
         let signal = match asked {

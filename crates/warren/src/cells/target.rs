@@ -2,13 +2,15 @@
 
 use std::{io::IsTerminal as _, time::Duration};
 
+use frontends::rest::v1;
 use sandbox::OnExpiry;
 
 use crate::{
     arguments::SandboxArgs,
     client::Client,
-    commands::{Context, warnings},
+    commands::{Context, lacks, warnings},
     error::CommandResult,
+    interrupt::Signals,
     output,
 };
 
@@ -34,8 +36,13 @@ pub(crate) struct CodeSandbox {
 
 impl CodeSandboxArgs {
     /// `idle`: the daemon removes a temporary sandbox after it idles this long, in case this command dies.
-    pub(crate) async fn open(&self, context: &Context, idle: Duration) -> CommandResult<CodeSandbox> {
-        let client = context.client().await?;
+    pub(crate) async fn open(
+        &self,
+        context: &Context,
+        idle: Duration,
+        signals: &mut Signals,
+    ) -> CommandResult<CodeSandbox> {
+        let client = signals.unless_interrupted(context.client()).await?;
         if let Some(sandbox) = &self.sandbox {
             return Ok(CodeSandbox { client, sandbox: sandbox.clone(), is_temporary: false });
         }
@@ -45,7 +52,13 @@ impl CodeSandboxArgs {
             spec.lifetime.idle = Some(idle);
             spec.lifetime.on_expiry = OnExpiry::Remove;
         }
-        let made = client.create(&spec).await?;
+        let may_be_older = self.keep || spec.request_id.is_some();
+        let unmake = async |made: v1::Sandbox, _signal| {
+            if !may_be_older {
+                client.remove(made.id.as_str(), true).await.ok();
+            }
+        };
+        let made = signals.unless_unmade(client.create(&spec), None, unmake).await?;
         warnings::tell_beside_output(&made, &spec.limits);
         if std::io::stderr().is_terminal() && !is_temporary {
             output::note(&format!("using sandbox {}", made.name));
@@ -55,6 +68,11 @@ impl CodeSandboxArgs {
 }
 
 impl CodeSandbox {
+    /// What hints call it.
+    pub(crate) fn of(&self) -> lacks::Of<'_> {
+        if self.is_temporary { lacks::Of::Temporary } else { lacks::Of::Named(&self.sandbox) }
+    }
+
     /// A sandbox that could not be removed is worth a warning, but does not change the exit code.
     pub(crate) async fn close(&self) {
         if !self.is_temporary {

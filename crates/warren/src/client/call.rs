@@ -158,8 +158,8 @@ impl Client {
     }
 }
 
-const OLDER_DAEMON: &str = "The daemon is older than this command. `warren version` shows its process id; `kill` that, and the \
-    next command starts a new daemon. Sandboxes live on.";
+const OLDER_DAEMON: &str = "The daemon is older than this command. `warren serve --stop` stops it, and the next command starts a \
+    new one. Sandboxes live on.";
 
 /// The answer if it is a success, else its error.
 pub(crate) async fn checked(response: Response<Incoming>) -> CommandResult<Response<Incoming>> {

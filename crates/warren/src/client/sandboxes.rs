@@ -42,19 +42,18 @@ impl Client {
         self.post_json(Target::new(&["sandboxes"]), spec).await
     }
 
-    /// Makes a sandbox and starts a command in it, in one request. `wait`: until it has ended, for its output.
+    /// Makes a sandbox and starts a command in it, in one request.
     pub(crate) async fn run(
         &self,
         spec: &SandboxSpec,
         exec: &ExecSpec,
-        wait: bool,
-    ) -> CommandResult<(v1::Sandbox, v1::ExecResult)> {
+    ) -> CommandResult<(v1::Sandbox, v1::Exec)> {
         let (sandbox, exec) = (spec.clone(), Some(exec.clone()));
         let request = v1::RunRequest { sandbox, exec, code: None };
-        let ran: v1::RunResult = self.post_json(Target::new(&["runs"]).with("wait", wait), &request).await?;
+        let ran: v1::RunResult = self.post_json(Target::new(&["runs"]), &request).await?;
         let nothing =
             || Error::new(ErrorKind::Internal, "the daemon created a sandbox and ran nothing in it");
-        Ok((ran.sandbox, ran.exec.ok_or_else(nothing)?))
+        Ok((ran.sandbox, ran.exec.ok_or_else(nothing)?.exec))
     }
 
     /// `filters` are pairs with the API's keys: `state`, `label`, `name`.

@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io,
+    io::{self, Read as _, Seek as _, SeekFrom},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::Stdio,
@@ -25,7 +25,7 @@ use crate::{
     arguments,
     daemon::{LockNote, Readiness},
     directories::{Directories, SOCKET_NAME},
-    env,
+    env, output,
 };
 
 /// How long a command waits for a daemon that is starting or shutting down.
@@ -127,6 +127,7 @@ async fn spawn(directories: &Directories, flags: &[String], deadline: Instant) -
     };
     directories.make()?;
     let log = open_log(&directories.log()).map_err(|error| failed("its log", error))?;
+    let log_begin = log.metadata().map_or(0, |metadata| metadata.len());
     let program = std::env::current_exe().map_err(|error| failed("its program", error))?;
     let mut daemon = Command::new(program)
         // Every sandbox can read the arguments of the command that its first process came from, though not its
@@ -142,10 +143,16 @@ async fn spawn(directories: &Directories, flags: &[String], deadline: Instant) -
         .stderr(log)
         .spawn()
         .map_err(|error| failed("its process", error))?;
-    first_word(&mut daemon, directories, deadline).await
+    first_word(&mut daemon, directories, log_begin, deadline).await
 }
 
-async fn first_word(daemon: &mut Child, directories: &Directories, deadline: Instant) -> Result<Readiness> {
+/// `log_begin`: where the log of this daemon begins in its file.
+async fn first_word(
+    daemon: &mut Child,
+    directories: &Directories,
+    log_begin: u64,
+    deadline: Instant,
+) -> Result<Readiness> {
     let mut line = String::new();
     if let Some(stdout) = daemon.stdout.take() {
         let mut reader = BufReader::new(stdout.take(MAX_READY_BYTES));
@@ -156,7 +163,9 @@ async fn first_word(daemon: &mut Child, directories: &Directories, deadline: Ins
         }
     }
     serde_json::from_str(&line).map_err(|_silent| {
-        let message = "the daemon exited before it was ready";
+        let why = last_words(&directories.log(), log_begin);
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        let message = format!("the daemon exited before it was ready{why}");
         Error::new(ErrorKind::Unavailable, message)
             .with_hint(format!("Its log is in {}.", directories.log().display()))
     })
@@ -168,6 +177,17 @@ fn not_ready(directories: &Directories, pid: Option<u32>) -> Error {
     let message = format!("the daemon{pid} is not ready after {} s", PATIENCE.as_secs());
     Error::new(ErrorKind::TimedOut, message)
         .with_hint(format!("It is still starting; its log is in {}.", directories.log().display()))
+}
+
+/// The error that a daemon printed last, else its last line.
+fn last_words(log: &Path, begin: u64) -> Option<String> {
+    let mut text = String::new();
+    let mut file = File::open(log).ok()?;
+    file.seek(SeekFrom::Start(begin)).ok()?;
+    file.take(MAX_READY_BYTES).read_to_string(&mut text).ok()?;
+    let lines = || text.lines().rev().filter(|line| !line.trim().is_empty());
+    let line = lines().find_map(|line| line.strip_prefix("error: ")).or_else(|| lines().next())?;
+    Some(output::printable(line))
 }
 
 fn open_log(path: &Path) -> io::Result<File> {
@@ -190,7 +210,7 @@ mod tests {
             .unwrap();
         let directories = Directories::at("/srv/home".into(), "/srv/run".into());
         let pid = child.id();
-        (pid, first_word(&mut child, &directories, deadline).await.unwrap_err())
+        (pid, first_word(&mut child, &directories, 0, deadline).await.unwrap_err())
     }
 
     #[tokio::test]
@@ -200,6 +220,17 @@ mod tests {
         assert!(error.to_string().contains(&format!("pid {}", pid.unwrap())), "{error}");
         assert!(error.to_string().contains("not ready after 20 s"), "{error}");
         assert!(crate::error::hint(&error).unwrap().contains("/srv/home/daemon.log"), "{error}");
+    }
+
+    #[test]
+    fn the_reason_why_a_daemon_ended_is_in_its_log() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        fs::write(log.path(), "error: of an earlier one\nerror: unknown key \"a\"\nhint: Correct it.\n")
+            .unwrap();
+        assert_eq!(last_words(log.path(), 25).as_deref(), Some("unknown key \"a\""));
+        fs::write(log.path(), "one\nlast\n\n").unwrap();
+        assert_eq!(last_words(log.path(), 0).as_deref(), Some("last"));
+        assert_eq!(last_words(log.path(), 11), None);
     }
 
     #[tokio::test]

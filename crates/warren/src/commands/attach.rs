@@ -7,7 +7,9 @@ use super::Context;
 use crate::{
     client::Client,
     error::CommandResult,
-    session::{self, Attachment},
+    interrupt::Signals,
+    output,
+    session::{self, Attachment, Ended},
     terminal,
 };
 
@@ -33,7 +35,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
-    let client = context.client().await?;
+    let mut signals = Signals::new()?;
+    let client = signals.unless_interrupted(context.client()).await?;
     let exec = match &args.exec {
         Some(exec) => client.exec_view(&args.sandbox, exec.as_str()).await?,
         None => newest(&client, &args.sandbox).await?,
@@ -45,7 +48,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         client.resize(exec.sandbox.as_str(), exec.id.as_str(), size).await?;
     }
     let from = if args.replay { 1 } else { exec.last_entry + 1 };
-    Ok(session::attend_from(&client, &exec, how, from).await?.exit_code())
+    let ended = session::attend_from(&client, &exec, how, from, &mut signals).await?;
+    if matches!(ended, Ended::Detached) {
+        output::note(&session::left_running(&args.sandbox));
+    }
+    Ok(ended.exit_code())
 }
 
 async fn newest(client: &Client, sandbox: &str) -> CommandResult<v1::Exec> {

@@ -21,7 +21,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", visible_alias = "from")]
     since_number: Option<u64>,
     /// Maximum number of entries
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = crate::arguments::number::<u32>)]
     limit: u32,
     /// Only calls by this caller: its name as shown in the table, or the label or id of its key
     #[arg(long, value_name = "NAME")]

@@ -15,6 +15,7 @@ use crate::{
     arguments,
     cells::{self, CodeSandbox, CodeSandboxArgs, Plots, PlotsArgs, Screen},
     error::{CommandResult, io_failure},
+    interrupt::Signals,
     output, terminal,
 };
 
@@ -58,11 +59,12 @@ pub(crate) struct Args {
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let code = code(&args)?;
     let plots = args.plots.open()?;
-    let target = args.target.open(context, ORPHAN_IDLE).await?;
+    let mut signals = Signals::new()?;
+    let target = args.target.open(context, ORPHAN_IDLE, &mut signals).await?;
     let ran = if context.json {
-        run_captured(&target, &args, code, plots).await
+        signals.unless_interrupted(run_captured(&target, &args, code, plots)).await
     } else {
-        run_shown(&target, &args, code, plots).await
+        run_shown(&target, &args, code, plots, &mut signals).await
     };
     target.close().await;
     ran
@@ -118,11 +120,17 @@ fn spec(args: &Args, language: Language, code: String) -> CommandResult<ExecSpec
     Ok(spec)
 }
 
-async fn run_shown(target: &CodeSandbox, args: &Args, code: String, plots: Option<Plots>) -> CommandResult {
-    let language = cells::language(target, &args.language).await?;
+async fn run_shown(
+    target: &CodeSandbox,
+    args: &Args,
+    code: String,
+    plots: Option<Plots>,
+    signals: &mut Signals,
+) -> CommandResult {
+    let language = signals.unless_interrupted(cells::language(target, &args.language)).await?;
     let spec = spec(args, language, code)?;
     let mut screen = Screen::new(plots);
-    let ended = cells::run(target, &spec, &mut screen).await?;
+    let ended = cells::run(target, &spec, &mut screen, signals).await?;
     match cells::refusal(target, language, &ended).await {
         Some(error) => Err(error.into()),
         None => Ok(cells::conclude(&ended, &screen)),

@@ -10,9 +10,10 @@ use std::{
 
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
 
-use sandbox::{FileKind, Namespace};
+use frontends::rest::v1;
+use sandbox::{ExecState, FileKind, Namespace};
 
-use super::Context;
+use super::{Context, execs};
 use crate::{
     cli,
     client::{Client, ClientOptions, StartMode, Within},
@@ -22,12 +23,17 @@ use crate::{
 
 /// A shell waits for us while nothing can be typed.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest description of a candidate.
+const MAX_HELP: usize = 60;
 /// Names or files that are offered.
 const MAX_OFFERED: usize = 500;
 
 /// Print completions
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Print descriptions behind a tab
+    #[arg(long)]
+    described: bool,
     /// The words of the command line up to the cursor, with the program's name
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
@@ -42,8 +48,18 @@ pub(crate) fn run(context: &Context, args: Args) -> CommandResult {
     let last = args.words.len().saturating_sub(1);
     let mut command = with_names(cli::command(), &names, Place::Sandbox);
     let here = std::env::current_dir().ok();
-    for offered in clap_complete::engine::complete(&mut command, args.words, last, here.as_deref())? {
-        output::line(&offered.get_value().to_string_lossy())?;
+    // Flags are many, and hide the names: they are offered to whoever types a dash.
+    let wants_flags = args.words.last().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-"));
+    let offered = clap_complete::engine::complete(&mut command, args.words, last, here.as_deref())?;
+    for one in offered {
+        let value = one.get_value().to_string_lossy();
+        if value.starts_with('-') && !wants_flags {
+            continue;
+        }
+        match one.get_help().filter(|_| args.described) {
+            Some(help) => output::line(&format!("{value}\t{help}"))?,
+            None => output::line(&value)?,
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -73,6 +89,10 @@ enum Place {
 
 /// Commands that take `host` as an image. The others are about stored images, and `host` is none.
 const TAKE_HOST: &[&str] = &["run", "create", "code", "repl"];
+/// Commands that are about sandboxes in some states only.
+const TAKE_STOPPED: &[&str] = &["start"];
+const TAKE_RUNNING: &[&str] =
+    &["exec", "attach", "stop", "kill", "pause", "top", "stats", "code", "repl", "ssh"];
 const PRESETS: &[&str] = &["none", "packages", "public", "public+private", "all"];
 const SIGNALS: &[&str] = &["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP"];
 
@@ -82,7 +102,11 @@ fn with_names(command: clap::Command, names: &Names, place: Place) -> clap::Comm
     let takes_host = TAKE_HOST.contains(&verb.as_str());
     let command = command.mut_args(|argument| {
         let kind = match argument.get_id().as_str() {
+            "sandbox" | "sandboxes" if TAKE_STOPPED.contains(&verb.as_str()) => Kind::Stopped,
+            "sandbox" | "sandboxes" if TAKE_RUNNING.contains(&verb.as_str()) => Kind::Running,
             "sandbox" | "sandboxes" => Kind::Sandbox,
+            "file" if verb == "link" => Kind::Copied(Place::Sandbox),
+            "exec" if verb == "attach" => Kind::RunningExec,
             "exec" => Kind::Exec,
             "secrets" => Kind::Secret,
             "name" | "names" if place == Place::Secret => Kind::Secret,
@@ -113,6 +137,10 @@ fn with_names(command: clap::Command, names: &Names, place: Place) -> clap::Comm
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Sandbox,
+    /// Those that run.
+    Running,
+    /// Those that do not.
+    Stopped,
     Image,
     /// Without `host`.
     StoredImage,
@@ -121,6 +149,8 @@ enum Kind {
     Secret,
     /// A command of a sandbox that the line names.
     Exec,
+    /// One that runs.
+    RunningExec,
     /// One of these.
     Word(&'static [&'static str]),
     /// `NAME:/path` or `./dir:/path`.
@@ -157,9 +187,19 @@ impl Names {
         {
             return self.inside(place, name, path);
         }
+        if matches!(kind, Kind::Exec | Kind::RunningExec) {
+            let execs = self.ask(async |client| Ok(self.execs(&client).await)).unwrap_or_default();
+            let fitting = execs.iter().filter(|exec| {
+                exec.id.as_str().starts_with(text) && (kind == Kind::Exec || exec.state != ExecState::Done)
+            });
+            let described = |exec: &v1::Exec| {
+                let help = output::cut(&output::printable(&execs::line(exec)), MAX_HELP);
+                CompletionCandidate::new(exec.id.as_str()).help(Some(help.into()))
+            };
+            return fitting.take(MAX_OFFERED).map(described).collect();
+        }
         let listed = match kind {
             Kind::Word(words) => words.iter().map(|word| (*word).to_owned()).collect(),
-            Kind::Exec => self.ask(async |client| Ok(self.execs(&client).await)).unwrap_or_default(),
             kind => self.ask(async |client| list(&client, kind).await).unwrap_or_default(),
         };
         let fitting = listed.into_iter().filter(|name| name.starts_with(text)).take(MAX_OFFERED);
@@ -171,10 +211,11 @@ impl Names {
     }
 
     /// The execs of the first word that is a sandbox, the newest first.
-    async fn execs(&self, client: &Client) -> Vec<String> {
+    async fn execs(&self, client: &Client) -> Vec<v1::Exec> {
         for word in self.words.iter().skip(2).filter(|word| !word.starts_with('-') && !word.is_empty()) {
-            if let Ok(execs) = client.execs(word).await {
-                return execs.iter().rev().map(|exec| exec.id.to_string()).collect();
+            if let Ok(mut execs) = client.execs(word).await {
+                execs.reverse();
+                return execs;
             }
         }
         Vec::new()
@@ -218,7 +259,14 @@ impl Names {
 
 async fn list(client: &Client, kind: Kind) -> CommandResult<Vec<String>> {
     Ok(match kind {
-        Kind::Sandbox => client.list(&[]).await?.iter().map(|sandbox| sandbox.name.to_string()).collect(),
+        Kind::Sandbox | Kind::Running | Kind::Stopped => {
+            let fits = |sandbox: &&v1::Sandbox| match kind {
+                Kind::Running => sandbox.state.is_live(),
+                Kind::Stopped => !sandbox.state.is_live(),
+                _ => true,
+            };
+            client.list(&[]).await?.iter().filter(fits).map(|sandbox| sandbox.name.to_string()).collect()
+        }
         Kind::Copied(Place::Sandbox | Place::Secret) => {
             client.list(&[]).await?.iter().map(|sandbox| format!("{}:", sandbox.name)).collect()
         }
@@ -239,6 +287,6 @@ async fn list(client: &Client, kind: Kind) -> CommandResult<Vec<String>> {
             names.map(|name| super::image::familiar(name).to_owned()).chain(host).collect()
         }
         // Neither is asked for here.
-        Kind::Exec | Kind::Word(_) => Vec::new(),
+        Kind::Exec | Kind::RunningExec | Kind::Word(_) => Vec::new(),
     })
 }

@@ -11,7 +11,8 @@ use crate::{cli, error::CommandResult};
 /// that no name becomes a command of the shell.
 const BASH: &str = r#"_warren() {
     local line="${COMP_LINE:0:COMP_POINT}" words current done offered one
-    read -ra words <<< "$line"
+    # Without -r: a backslash keeps a blank in its word, and goes.
+    read -a words <<< "$line"
     [[ "$line" == *[[:space:]] ]] && words+=("")
     current="${words[-1]}"
     done="${current%"${current##*[:=]}"}"
@@ -40,7 +41,7 @@ compdef _warren warren
 "#;
 
 const FISH: &str = r#"complete -c warren -e
-complete -c warren -f -a '(warren complete -- (commandline -opc) (commandline -ct) 2> /dev/null)'
+complete -c warren -f -a '(warren complete --described -- (commandline -opc) (commandline -ct) 2> /dev/null)'
 "#;
 
 /// Print a completion script for a shell

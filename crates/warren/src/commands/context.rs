@@ -63,7 +63,7 @@ struct CreateArgs {
     name: Option<ContextName>,
     /// Environment variable
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
-    env: Vec<(String, String)>,
+    env: Vec<arguments::Variables>,
     /// Working directory
     #[arg(long = "cwd", short = 'w', value_name = "DIR")]
     cwd: Option<String>,

@@ -1,6 +1,9 @@
 //! `warren cp`
 
-use std::process::ExitCode;
+use std::{
+    io::{self, IsTerminal as _},
+    process::ExitCode,
+};
 
 use sandbox::Error;
 use serde::Serialize;
@@ -15,7 +18,7 @@ use crate::{
 
 /// Copy files and directories into or out of a sandbox
 ///
-/// One side is SANDBOX:PATH. If the destination is an existing directory, the source is copied into it; DIR/. means the
+/// One side is SANDBOX:PATH; a relative path starts at the sandbox's working directory. If the destination is an existing directory, the source is copied into it; DIR/. means the
 /// contents of DIR. `-` is a tar stream on stdin or stdout. Files copied out belong to you, without setuid bits;
 /// devices are skipped.
 #[derive(Debug, clap::Args)]
@@ -55,6 +58,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         }
         (Endpoint::Local(local), Endpoint::Inside { name, path }) => {
             copy::upload(&context.client().await?, local, Within::Sandbox(name), path, &progress).await?
+        }
+        (Endpoint::Inside { .. }, Endpoint::Stream) if io::stdout().is_terminal() => {
+            return Err(Error::invalid("not writing an archive to a terminal")
+                .with_hint("Use a pipe, such as `| tar x`.")
+                .into());
         }
         (Endpoint::Inside { name, path }, Endpoint::Stream) => {
             copy::stream_out(&context.client().await?, Source { within: Within::Sandbox(name), path, links })

@@ -334,9 +334,7 @@ fn summary(checks: &[Check]) -> String {
         return format!("Not ready: {} ({}).", missing.name, missing.detail.trim_end_matches('.'));
     }
     match names(Status::Weak) {
-        weak if weak.is_empty() => {
-            "Ready: sandboxes work here, with everything that Warren can use.".to_owned()
-        }
+        weak if weak.is_empty() => "Ready: sandboxes work here.".to_owned(),
         weak => format!("Ready: sandboxes work here. Weaker than they could be: {weak}."),
     }
 }

@@ -1,6 +1,7 @@
 //! `warren events`
 
 use std::{
+    collections::{HashMap, HashSet},
     io::{self, IsTerminal as _},
     process::ExitCode,
     time::Duration,
@@ -8,10 +9,10 @@ use std::{
 
 use futures_util::TryStreamExt as _;
 use jiff::Timestamp;
-use sandbox::{Error, ErrorKind, Event, EventKind};
+use sandbox::{Error, ErrorKind, Event, EventKind, ExecId, SandboxId};
 use tokio::time::sleep;
 
-use super::Context;
+use super::{Context, execs};
 use crate::{
     arguments,
     client::{self, Client, EventsWanted, StartMode},
@@ -118,12 +119,52 @@ struct Printer {
     has_heading: bool,
     /// The last event that was printed.
     last: Option<u64>,
+    commands: Commands,
+}
+
+/// The commands that began. Events name only their ids: those also go to webhooks, and a command may hold a secret.
+#[derive(Default)]
+struct Commands {
+    known: HashMap<ExecId, String>,
+    /// Sandboxes whose execs were read; the rest is asked for one by one.
+    read: HashSet<SandboxId>,
+    gone: HashSet<SandboxId>,
+}
+
+impl Commands {
+    async fn of(&mut self, client: &Client, event: &Event) -> Option<String> {
+        let (Some(sandbox), Some(exec)) = (&event.sandbox, &event.exec) else { return None };
+        if event.kind != EventKind::ExecStarted {
+            return None;
+        }
+        if self.read.insert(sandbox.clone()) {
+            match client.execs(sandbox.as_str()).await {
+                Ok(execs) => {
+                    self.known.extend(execs.iter().map(|exec| (exec.id.clone(), execs::line(exec))));
+                }
+                Err(_) => drop(self.gone.insert(sandbox.clone())),
+            }
+        }
+        if self.gone.contains(sandbox) {
+            return None;
+        }
+        if let Some(known) = self.known.remove(exec) {
+            return Some(known);
+        }
+        let view = client.exec_view(sandbox.as_str(), exec.as_str()).await.ok()?;
+        Some(execs::line(&view))
+    }
 }
 
 impl Printer {
     fn new(json: bool) -> Self {
         // In a pipe, each line is an event.
-        Self { json, has_heading: json || !io::stdout().is_terminal(), last: None }
+        Self {
+            json,
+            has_heading: json || !io::stdout().is_terminal(),
+            last: None,
+            commands: Commands::default(),
+        }
     }
 
     /// Prints until the stream ends.
@@ -142,18 +183,21 @@ impl Printer {
             })?;
             match self.json {
                 true => output::line(&line)?,
-                false => self.print(&event)?,
+                false => {
+                    let command = self.commands.of(client, &event).await;
+                    self.print(&event, command.as_deref())?;
+                }
             }
             self.last = Some(event.number);
         }
     }
 
-    fn print(&mut self, event: &Event) -> CommandResult<()> {
+    fn print(&mut self, event: &Event, command: Option<&str>) -> CommandResult<()> {
         if !self.has_heading {
             self.has_heading = true;
             output::line(&format!("{:>6}  {:<24}  {:<18} SUBJECT", "NUMBER", "TIME", "KIND"))?;
         }
-        output::line(&describe(event))
+        output::line(&output::cut(&describe(event, command), output::width().unwrap_or(usize::MAX)))
     }
 }
 
@@ -162,11 +206,12 @@ fn lost(error: io::Error) -> CommandError {
     Error::new(ErrorKind::Unavailable, "lost the connection to the daemon").with_source(error).into()
 }
 
-fn describe(event: &Event) -> String {
+fn describe(event: &Event, command: Option<&str>) -> String {
     let name = event.name.as_ref().map(ToString::to_string);
     let id = event.sandbox.as_ref().map(ToString::to_string);
     let subject = name.or(id).unwrap_or_default();
     let exec = event.exec.as_ref().map(|exec| format!(" {exec}")).unwrap_or_default();
     let Event { number, at, kind, detail, .. } = event;
+    let detail = command.unwrap_or(detail);
     output::printable(format!("{number:>6}  {at:.3}  {kind:<18} {subject}{exec} {detail}").trim_end())
 }

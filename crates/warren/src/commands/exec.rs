@@ -2,14 +2,16 @@
 
 use std::process::ExitCode;
 
+use frontends::rest::v1;
 use sandbox::{ExecSpec, RequestId};
 
-use super::Context;
+use super::{Context, lacks, missing};
 use crate::{
     arguments::{self, AttachArgs},
     error::CommandResult,
+    interrupt::Signals,
     output,
-    session::{self, Attachment},
+    session::{self, Attachment, Ended},
 };
 
 const DEFAULT_SHELL: &str = "sh";
@@ -26,12 +28,12 @@ const DEFAULT_SHELL: &str = "sh";
 pub(crate) struct Args {
     #[command(flatten)]
     attach: AttachArgs,
-    /// Environment variable
+    /// Environment variable; KEY alone takes its value from here, if it is set
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
-    env: Vec<(String, String)>,
-    /// File of environment variables, one NAME=value on each line; --env wins over it
+    env: Vec<arguments::Variables>,
+    /// File of environment variables: on each line NAME=value, or NAME for its value here; --env wins over it
     #[arg(long = "env-file", value_name = "FILE", value_parser = arguments::env_file::read)]
-    env_files: Vec<arguments::env_file::Variables>,
+    env_files: Vec<arguments::Variables>,
     /// Working directory
     #[arg(long = "cwd", short = 'w', value_name = "DIR", visible_alias = "workdir")]
     cwd: Option<String>,
@@ -71,8 +73,25 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         output::json(&result)?;
         return Ok(ExitCode::from(result.exec.exit_code.unwrap_or_default()));
     }
-    let exec = client.exec(&args.sandbox, &spec).await?;
-    Ok(session::attend(&client, &exec, how).await?.exit_code())
+    // Before the command begins, so that a signal which comes meanwhile reaches it.
+    let mut signals = Signals::new()?;
+    let pass_on = async |exec: v1::Exec, signal| {
+        client.signal(exec.sandbox.as_str(), exec.id.as_str(), signal).await.ok();
+    };
+    let exec = signals.unless_unmade(client.exec(&args.sandbox, &spec), None, pass_on).await?;
+    let ended = session::attend(&client, &exec, how, &mut signals).await?;
+    let code = ended.exit_code();
+    lacks::tell(&client, &exec, &ended, lacks::Of::Named(&args.sandbox)).await;
+    if matches!(ended, Ended::Detached) {
+        output::note(&session::left_running(&args.sandbox));
+    }
+    if ended.is_not_found()
+        && let Some(hint) =
+            missing::of(&client, &args.command, &missing::own_line(), missing::Has::Programs).await
+    {
+        output::hint(&hint);
+    }
+    Ok(code)
 }
 
 fn spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Name or id
     sandbox: String,
     /// Number of forks
-    #[arg(long = "count", short = 'n', value_name = "N")]
+    #[arg(long = "count", short = 'n', value_name = "N", value_parser = arguments::number::<usize>)]
     count: Option<usize>,
     /// Name of a fork; may be repeated
     #[arg(long = "name", value_name = "NAME")]
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     prefix: Option<String>,
     /// Additional environment variable
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
-    env: Vec<(String, String)>,
+    env: Vec<arguments::Variables>,
     /// Additional label
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<Label>,

@@ -41,6 +41,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("down", SANDBOXES),
     ("apply", SANDBOXES),
     ("logs", INSIDE),
+    ("execs", INSIDE),
     ("top", INSIDE),
     ("stats", INSIDE),
     ("events", INSIDE),

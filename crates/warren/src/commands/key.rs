@@ -63,7 +63,7 @@ struct CreateArgs {
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     expires: Option<Duration>,
     /// Maximum number of sandboxes at the same time, including stopped ones
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = arguments::number::<u32>)]
     max_sandboxes: Option<u32>,
     /// Maximum total of its sandboxes' memory limits, such as 2g
     #[arg(long, value_name = "SIZE")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sandbox::{BaseConfig, Error, ErrorKind, ExecState};
 
 use super::{Context, targets};
-use crate::error::CommandResult;
+use crate::{error::CommandResult, interrupt::SIGKILL};
 
 /// Stop sandboxes at once, or send a signal to their commands
 ///
@@ -23,8 +23,6 @@ pub(crate) struct Args {
     #[arg(long, short, default_value = "KILL", value_parser = signal)]
     signal: i32,
 }
-
-const SIGKILL: i32 = 9;
 
 fn signal(text: &str) -> Result<i32, String> {
     // Read as images write their stop signal.

@@ -37,11 +37,11 @@ impl FromStr for SandboxFile {
 
     fn from_str(text: &str) -> Result<Self> {
         match text.split_once(':') {
-            Some((sandbox, path)) if !sandbox.is_empty() && path.starts_with('/') => {
+            Some((sandbox, path)) if !sandbox.is_empty() && !path.is_empty() => {
                 Ok(Self { sandbox: sandbox.to_owned(), path: path.to_owned() })
             }
             _ => Err(Error::invalid(format!("{text:?} is not SANDBOX:PATH"))
-                .with_hint("Write SANDBOX:PATH with an absolute path, such as dev:/root/plot.png.")),
+                .with_hint("Write SANDBOX:PATH, such as dev:/root/plot.png.")),
         }
     }
 }

@@ -57,7 +57,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         None if args.password_stdin => pull::read_password()?,
         None if terminal::stdin_is_terminal() => secret::typed(&format!("Password of {username}")).await?,
         None => {
-            return Err(Error::invalid("there is no terminal to ask for a password at")
+            return Err(Error::invalid("cannot ask for a password: stdin is not a terminal")
                 .with_hint("Pipe it in, with --password-stdin.")
                 .into());
         }
@@ -87,7 +87,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
 
 fn asked_username(registry: &str) -> CommandResult<String> {
     if !terminal::stdin_is_terminal() {
-        return Err(Error::invalid("there is no terminal to ask for a user name at")
+        return Err(Error::invalid("cannot ask for a user name: stdin is not a terminal")
             .with_hint("Pass it with --username.")
             .into());
     }
@@ -111,7 +111,7 @@ pub(crate) async fn logout(context: &Context, args: &LogoutArgs) -> CommandResul
     match removed {
         _ if context.json => output::json(&LoggedOut { registry: &args.registry, removed })?,
         true => output::line(&format!("Removed the credentials of {}", args.registry))?,
-        false => output::line(&format!("No credentials of {} are kept", args.registry))?,
+        false => output::line(&format!("No credentials for {} were stored", args.registry))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,21 +17,23 @@ pub(crate) mod doctor;
 pub(crate) mod down;
 pub(crate) mod events;
 pub(crate) mod exec;
+pub(crate) mod execs;
 pub(crate) mod fork;
 pub(crate) mod groups;
 pub(crate) mod help;
 pub(crate) mod history;
 pub(crate) mod image;
-mod image_hint;
 pub(crate) mod inspect;
 pub(crate) mod key;
 pub(crate) mod kill;
+pub(crate) mod lacks;
 pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod login;
 pub(crate) mod logs;
 mod main_exec;
 pub(crate) mod mcp;
+mod missing;
 mod near;
 pub(crate) mod network;
 pub(crate) mod package;
@@ -151,6 +153,7 @@ async fn dispatch(context: &Context, command: Command) -> CommandResult {
     match command {
         Command::Run(args) => run::run(context, args).await,
         Command::Exec(args) => exec::run(context, args).await,
+        Command::Execs(args) => execs::run(context, args).await,
         Command::Attach(args) => attach::run(context, args).await,
         Command::Code(args) => code::run(context, *args).await,
         Command::Repl(args) => repl::run(context, *args).await,

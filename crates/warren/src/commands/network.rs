@@ -5,11 +5,12 @@ use std::{process::ExitCode, time::Duration};
 use engine::{NetworkLogEntry, NetworkPatch, NetworkRequestView, NetworkView};
 use frontends::rest::v1;
 use sandbox::{
-    ByteSize, HostTraffic, NetworkEventKind, NetworkHosts, NetworkRequest, NetworkRequestState, Preset,
+    ByteSize, ErrorKind, HostTraffic, NetworkEventKind, NetworkHosts, NetworkRequest, NetworkRequestState,
+    Preset,
 };
 
 use super::Context;
-use crate::{arguments, client::Client, error::CommandResult, output};
+use crate::{arguments, client::Client, error::CommandResult, other_words, output};
 
 /// Most entries of the log that are printed.
 const MAX_LISTED: u32 = 1000;
@@ -94,10 +95,17 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         return Ok(ExitCode::SUCCESS);
     }
     let patch = NetworkPatch { preset, allow, deny, remove, ..NetworkPatch::default() };
-    let view = match patch == NetworkPatch::default() {
-        true => client.network(&sandbox).await?,
-        false => client.patch_network(&sandbox, &patch).await?,
+    let asked = match patch == NetworkPatch::default() {
+        true => client.network(&sandbox).await,
+        false => client.patch_network(&sandbox, &patch).await,
     };
+    let is_verb = other_words::NETWORK_VERBS.contains(&sandbox.as_str());
+    let view = asked.map_err(|error| match error.kind() {
+        Some(ErrorKind::NotFound) if is_verb => {
+            error.map(|error| error.with_hint(format!("Here {}.", other_words::NO_NETWORKS)))
+        }
+        _ => error,
+    })?;
     if context.json {
         output::json(&view)?;
     } else {

@@ -183,7 +183,11 @@ fn conclude(job: &v1::PackageJob) -> CommandResult<()> {
         ))?;
     }
     if job.state == PackageState::Failed {
-        output::error(&output::printable(job.message.as_deref().unwrap_or("the installation failed")));
+        // What was printed ends with the reason; the message repeats it.
+        let message = job.message.as_deref().unwrap_or_default();
+        let is_told = job.log.iter().any(|line| !line.trim().is_empty() && message.contains(line.trim()));
+        let message = if is_told || message.is_empty() { "the installation failed" } else { message };
+        output::error(&output::printable(message));
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[arg(long, short)]
     quiet: bool,
     /// Show only this many, the newest
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", value_parser = crate::arguments::number::<usize>)]
     last: Option<usize>,
     /// Show only the newest, running or not
     #[arg(long, short = 'l', conflicts_with = "last")]

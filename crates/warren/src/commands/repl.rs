@@ -18,7 +18,9 @@ use crate::{
     arguments,
     cells::{self, CodeSandbox, CodeSandboxArgs, Plots, PlotsArgs, Screen},
     error::CommandResult,
-    output, terminal,
+    interrupt::Signals,
+    output,
+    terminal::{self, RawMode},
 };
 
 /// Long enough to leave a session open overnight. If this command dies, the daemon removes the sandbox after this idle
@@ -63,8 +65,9 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let plots = args.plots.open()?;
-    let target = args.target.open(context, ORPHAN_IDLE).await?;
-    let ran = converse(context, &target, &args, plots).await;
+    let mut signals = Signals::new()?;
+    let target = args.target.open(context, ORPHAN_IDLE, &mut signals).await?;
+    let ran = converse(context, &target, &args, plots, signals).await;
     target.close().await;
     ran
 }
@@ -74,8 +77,9 @@ async fn converse(
     target: &CodeSandbox,
     args: &Args,
     plots: Option<Plots>,
+    mut signals: Signals,
 ) -> CommandResult {
-    let language = cells::language(target, &args.language).await?;
+    let language = signals.unless_interrupted(cells::language(target, &args.language)).await?;
     if !language.is_stateful() {
         return Err(Error::invalid(format!("{language} keeps no variables between pieces of code"))
             .with_hint(format!("Run whole programs with `warren code {language}`."))
@@ -89,12 +93,15 @@ async fn converse(
         screen: Screen::new(plots),
         last_code: ExitCode::SUCCESS,
         names: None,
+        signals,
     };
     if terminal::stdin_is_terminal() {
         output::note(&format!("{language} in a sandbox; :help shows commands, Ctrl-D quits"));
         let history = context.directories.home.join("history").join(language.as_str());
         let names = Names::new(target, language, repl.context.clone());
         repl.names = Some(names.clone());
+        // A signal may end this command while the editor reads.
+        let _restored = RawMode::of_library()?;
         repl.typed(Some(BlockEditor::open(names, history)?)).await
     } else {
         repl.typed(None).await
@@ -111,6 +118,7 @@ struct Repl<'a> {
     last_code: ExitCode,
     /// The names that the editor completes.
     names: Option<Names>,
+    signals: Signals,
 }
 
 enum Line {
@@ -129,7 +137,9 @@ impl Repl<'_> {
     async fn typed(&mut self, mut editor: Option<BlockEditor>) -> CommandResult {
         let mut block = String::new();
         loop {
-            let (back, line) = next_line(editor, self.prompt(!block.is_empty())).await?;
+            // The editor reads Ctrl-C as a key; a signal asks this command to end.
+            let typed = next_line(editor, self.prompt(!block.is_empty()));
+            let (back, line) = self.signals.unless_interrupted(typed).await?;
             editor = back;
             match line {
                 Line::Text(line) if block.is_empty() && LEAVE.contains(&line.trim()) => break,
@@ -185,7 +195,7 @@ impl Repl<'_> {
             output::error(&invalid.to_string());
             return Ok(());
         }
-        let ended = cells::run(self.target, &spec, &mut self.screen).await?;
+        let ended = cells::run(self.target, &spec, &mut self.screen, &mut self.signals).await?;
         if let Some(error) = cells::refusal(self.target, self.language, &ended).await {
             return Err(error.into());
         }

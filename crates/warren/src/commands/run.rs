@@ -2,16 +2,17 @@
 
 use std::{io::IsTerminal as _, process::ExitCode, time::Duration};
 
-use clap::CommandFactory as _;
 use frontends::rest::v1;
 use sandbox::{Error, ExecOutcome, ExecSpec, NotStarted, OnExpiry, SandboxSpec};
 use serde::Serialize;
 
-use super::{Context, image_hint, main_exec, warnings};
+use super::{Context, lacks, main_exec, missing, warnings};
 use crate::{
     arguments::{self, AttachArgs, SandboxArgs},
+    cli,
     client::Client,
     error::CommandResult,
+    interrupt::Signals,
     output,
     pulls::Show,
     session::{self, Attachment, Ended},
@@ -21,6 +22,9 @@ use crate::{
 const ORPHAN_IDLE: Duration = Duration::from_secs(300);
 /// With `--detach --rm`, the daemon removes the sandbox after it idles this long: time to ask how its command ended.
 const DETACHED_IDLE: Duration = Duration::from_secs(10);
+
+/// How long a signal waits for a sandbox whose image may still be pulled: the pull is given up when we are gone.
+const PULL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Run a command in a new sandbox
 ///
@@ -60,27 +64,55 @@ struct Ran {
     removed: bool,
 }
 
+/// What becomes of the sandbox.
+#[derive(Debug, Clone, Copy)]
+struct Keeping {
+    /// It outlives its first command.
+    afterwards: bool,
+    /// It stays even if that command does not begin: because of --keep, or because an idempotency key may have found
+    /// the sandbox of an earlier run.
+    unused: bool,
+}
+
+impl Keeping {
+    fn of(args: &Args) -> Self {
+        let is_lasting = args.attach.detach || args.sandbox.plain.name.is_some();
+        Self {
+            afterwards: args.keep || (is_lasting && !args.rm),
+            unused: args.keep || args.sandbox.plain.request_id.is_some(),
+        }
+    }
+}
+
 pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
     let how = Attachment::checked(&args.attach, context.json)?;
     let mut exec = exec_spec(&args, how)?;
-    let is_kept =
-        args.keep || (args.attach.detach && !args.rm) || (args.sandbox.plain.name.is_some() && !args.rm);
-    let spec = sandbox_spec(context, &args, is_kept)?;
+    let keeping = Keeping::of(&args);
+    let spec = sandbox_spec(context, &args, keeping)?;
     check_command(&args, &spec);
     if !exec.command.is_empty() {
         exec.command.splice(..0, spec.entrypoint.iter().cloned());
     }
-    let client = context.client().await?;
+    // From here on, a signal leaves nothing behind.
+    let mut signals = Signals::new()?;
+    let client = signals.unless_interrupted(context.client()).await?;
+    let unmake = async |sandbox: &v1::Sandbox| {
+        if !keeping.unused {
+            remove(&client, sandbox).await;
+        }
+    };
     // A program that reads our stderr wants only the command's own.
     let show = Show::unless(context.json || !std::io::stderr().is_terminal());
     // Other images may have to be pulled first, which is shown, and may say what to run.
     let (sandbox, begun) = if spec.image.is_host() && !exec.command.is_empty() {
-        let waits = context.json && !args.attach.detach;
-        let (sandbox, begun) = client.run(&spec, &exec, waits).await?;
+        let unmake = async |(sandbox, _): (v1::Sandbox, v1::Exec), _signal| unmake(&sandbox).await;
+        let (sandbox, begun) = signals.unless_unmade(client.run(&spec, &exec), None, unmake).await?;
         warnings::tell_beside_output(&sandbox, &spec.limits);
         (sandbox, Some(begun))
     } else {
-        let sandbox = client.create_showing(&spec, show).await?;
+        let unmake = async |sandbox: v1::Sandbox, _signal| unmake(&sandbox).await;
+        let creating = client.create_showing(&spec, show);
+        let sandbox = signals.unless_unmade(creating, Some(PULL_PATIENCE), unmake).await?;
         warnings::tell_beside_output(&sandbox, &spec.limits);
         if let Err(error) = choose_command(&mut exec, &sandbox) {
             remove(&client, &sandbox).await;
@@ -88,43 +120,131 @@ pub(crate) async fn run(context: &Context, args: Args) -> CommandResult {
         }
         (sandbox, None)
     };
-    // Programs of another image than `host` are that image's affair.
+    // With another image than `host`, the words are programs of that image.
     let is_host = spec.image.is_host() && spec.rootfs.is_none();
-    let words = if is_host { exec.command.clone() } else { Vec::new() };
-    if args.attach.detach {
-        let is_unnamed = args.sandbox.plain.name.is_none() || args.rm;
-        let started = match begun {
-            Some(begun) => begun.exec,
-            None => client.exec(sandbox.id.as_str(), &exec).await?,
-        };
-        return answer_detached(context, &client, sandbox, started, is_unnamed, &words).await;
+    let has = if is_host { missing::Has::Images } else { missing::Has::Programs };
+    let started = signals.unless_interrupted(start(&client, &sandbox, exec, begun)).await;
+    let has_begun = started.as_ref().is_ok_and(|(exec, _)| !is_not_started(exec));
+    let is_kept = keeping.afterwards && (has_begun || keeping.unused);
+    let typed = Typed {
+        words: args.command,
+        has,
+        init: args.sandbox.init().map(str::to_owned),
+        keep: args.keep && args.sandbox.plain.name.is_none(),
+    };
+    let begun = Begun { client, sandbox, is_kept, typed };
+    match started {
+        Err(error) => {
+            begun.end().await;
+            Err(error)
+        }
+        Ok((exec, _)) if args.attach.detach => begun.detached(exec, context.json).await,
+        Ok((_, spec)) if context.json => begun.captured(&spec, &mut signals).await,
+        Ok((exec, _)) => begun.attached(&exec, how, &mut signals).await,
     }
-    if context.json {
-        return run_captured(&client, sandbox, exec, begun, is_kept).await;
-    }
-    let ended = run_attached(&client, &sandbox, exec, begun, how).await;
-    if !is_kept && !matches!(ended, Ok(Ended::Detached)) {
-        remove(&client, &sandbox).await;
-    }
-    let ended = ended?;
-    let code = ended.exit_code();
-    if let Ended::Outcome(outcome) = &ended {
-        hint(&client, outcome, &words).await;
-    }
-    Ok(code)
 }
 
-/// A program that was not found may be the name of an image.
-async fn hint(client: &Client, outcome: &ExecOutcome, words: &[String]) {
-    let is_missing = matches!(outcome, ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. });
-    if is_missing && let Some(hint) = image_hint::of(client, words).await {
+/// A new sandbox and its first command.
+struct Begun {
+    client: Client,
+    sandbox: v1::Sandbox,
+    is_kept: bool,
+    typed: Typed,
+}
+
+/// What was typed, for hints.
+struct Typed {
+    words: Vec<String>,
+    has: missing::Has,
+    init: Option<String>,
+    keep: bool,
+}
+
+impl Begun {
+    async fn attached(self, exec: &v1::Exec, how: Attachment, signals: &mut Signals) -> CommandResult {
+        let ended = session::attend(&self.client, exec, how, signals).await;
+        if let Ok(ended) = &ended {
+            let name = self.sandbox.name.as_str();
+            let of = if self.is_kept { lacks::Of::Named(name) } else { lacks::Of::Temporary };
+            lacks::tell(&self.client, exec, ended, of).await;
+        }
+        if !matches!(ended, Ok(Ended::Detached)) {
+            self.end().await;
+        }
+        let ended = ended?;
+        let code = ended.exit_code();
+        let name = &self.sandbox.name;
+        match &ended {
+            Ended::Outcome(outcome) => hint(&self.client, outcome, &self.typed).await,
+            Ended::Detached => output::note(&session::left_running(name.as_str())),
+            Ended::Interrupted(_) => {}
+        }
+        if self.typed.keep && !matches!(ended, Ended::Detached) {
+            output::note(&format!(
+                "kept sandbox {name}: `warren exec -it {name}` uses it, `warren rm -f {name}` removes it"
+            ));
+        }
+        Ok(code)
+    }
+
+    async fn captured(self, spec: &ExecSpec, signals: &mut Signals) -> CommandResult {
+        // The same request id finds the command that has begun.
+        let waiting = self.client.exec_and_wait(self.sandbox.id.as_str(), spec);
+        let result = signals.unless_interrupted(waiting).await;
+        self.end().await;
+        let exec = result?;
+        let code = exec.exec.exit_code.unwrap_or_default();
+        output::json(&Ran { sandbox: self.sandbox, exec, removed: !self.is_kept })?;
+        Ok(ExitCode::from(code))
+    }
+
+    async fn detached(self, exec: v1::Exec, json: bool) -> CommandResult {
+        if let Some(outcome @ ExecOutcome::NotStarted { .. }) = &exec.outcome {
+            self.end().await;
+            let code = Ended::Outcome(outcome.clone()).exit_code();
+            hint(&self.client, outcome, &self.typed).await;
+            return Ok(code);
+        }
+        if json {
+            let warnings = Vec::new();
+            let exec = v1::ExecResult { exec, stdout: None, stderr: None, files: None, warnings };
+            output::json(&Ran { sandbox: self.sandbox, exec, removed: false })?;
+        } else {
+            output::line(self.sandbox.name.as_str())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn end(&self) {
+        if !self.is_kept {
+            remove(&self.client, &self.sandbox).await;
+        }
+    }
+}
+
+/// What may have been meant by a program that was not found.
+async fn hint(client: &Client, outcome: &ExecOutcome, typed: &Typed) {
+    if !matches!(outcome, ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. }) {
+        return;
+    }
+    if let Some(init) = &typed.init {
+        output::hint(&no_switch(init));
+    } else if let Some(hint) = missing::of(client, &typed.words, &missing::own_line(), typed.has).await {
         output::hint(&hint);
     }
 }
 
-fn sandbox_spec(context: &Context, args: &Args, is_kept: bool) -> CommandResult<SandboxSpec> {
+/// In Docker, --init is a switch.
+fn no_switch(init: &str) -> String {
+    format!(
+        "--init took {init} as its value: it names a program that runs with the sandbox. Docker's --init is not needed: \
+         process 1 reaps here."
+    )
+}
+
+fn sandbox_spec(context: &Context, args: &Args, keeping: Keeping) -> CommandResult<SandboxSpec> {
     let mut spec = args.sandbox.spec(context.namespace.clone().unwrap_or_default())?;
-    if !is_kept && args.sandbox.plain.idle.is_none() {
+    if !keeping.afterwards && args.sandbox.plain.idle.is_none() {
         spec.lifetime.idle = Some(if args.attach.detach { DETACHED_IDLE } else { ORPHAN_IDLE });
         spec.lifetime.on_expiry = OnExpiry::Remove;
     }
@@ -139,8 +259,9 @@ fn check_command(args: &Args, spec: &SandboxSpec) {
     let is_host = spec.image.is_host() && spec.rootfs.is_none();
     if args.command.is_empty() && spec.entrypoint.is_empty() && is_host {
         let missing = clap::error::ErrorKind::MissingRequiredArgument;
-        let message = "the image `host` has no default command: <PROGRAM> is missing";
-        crate::cli::Cli::command().error(missing, message).exit();
+        let because = args.sandbox.init().map(|init| format!(". {}", no_switch(init))).unwrap_or_default();
+        let message = format!("the image `host` has no default command: <PROGRAM> is missing{because}");
+        cli::fail("run", missing, &message);
     }
 }
 
@@ -176,93 +297,38 @@ fn exec_spec(args: &Args, how: Attachment) -> CommandResult<ExecSpec> {
     Ok(spec)
 }
 
-async fn answer_detached(
-    context: &Context,
-    client: &Client,
-    sandbox: v1::Sandbox,
-    started: v1::Exec,
-    is_unnamed: bool,
-    words: &[String],
-) -> CommandResult {
-    if let Some(outcome @ ExecOutcome::NotStarted { .. }) = &started.outcome {
-        if is_unnamed {
-            remove(client, &sandbox).await;
-        }
-        let code = Ended::Outcome(outcome.clone()).exit_code();
-        hint(client, outcome, words).await;
-        return Ok(code);
-    }
-    if context.json {
-        let warnings = Vec::new();
-        let exec = v1::ExecResult { exec: started, stdout: None, stderr: None, files: None, warnings };
-        output::json(&Ran { sandbox, exec, removed: false })?;
-    } else {
-        output::line(sandbox.name.as_str())?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn run_attached(
+/// Starts the command, unless it has begun with the sandbox; returns what was asked for in the end.
+async fn start(
     client: &Client,
     sandbox: &v1::Sandbox,
     spec: ExecSpec,
-    begun: Option<v1::ExecResult>,
-    how: Attachment,
-) -> CommandResult<Ended> {
+    begun: Option<v1::Exec>,
+) -> CommandResult<(v1::Exec, ExecSpec)> {
     let exec = match begun {
-        Some(begun) => begun.exec,
+        Some(begun) => begun,
         None => client.exec(sandbox.id.as_str(), &spec).await?,
     };
-    let exec = match second_try(exec.outcome.as_ref(), spec) {
-        Some(spec) => client.exec(sandbox.id.as_str(), &spec).await?,
-        None => exec,
-    };
-    session::attend(client, &exec, how).await
+    match second_try(exec.outcome.as_ref(), &spec) {
+        Some(spec) => Ok((client.exec(sandbox.id.as_str(), &spec).await?, spec)),
+        None => Ok((exec, spec)),
+    }
+}
+
+fn is_not_started(exec: &v1::Exec) -> bool {
+    matches!(exec.outcome, Some(ExecOutcome::NotStarted { .. }))
 }
 
 /// Hosts often have `python3` and no `python`, but everyone types `python`; so we retry with `python3` and say so.
-fn second_try(outcome: Option<&ExecOutcome>, mut spec: ExecSpec) -> Option<ExecSpec> {
+fn second_try(outcome: Option<&ExecOutcome>, spec: &ExecSpec) -> Option<ExecSpec> {
     let is_missing = matches!(outcome, Some(ExecOutcome::NotStarted { reason: NotStarted::NotFound, .. }));
     if !is_missing || spec.command.first().is_none_or(|program| program != "python") {
         return None;
     }
     output::note("there is no python in the sandbox; running python3 instead");
+    let mut spec = spec.clone();
     "python3".clone_into(spec.command.first_mut()?);
     spec.request_id = main_exec::second_request();
     Some(spec)
-}
-
-async fn run_captured(
-    client: &Client,
-    sandbox: v1::Sandbox,
-    spec: ExecSpec,
-    begun: Option<v1::ExecResult>,
-    is_kept: bool,
-) -> CommandResult {
-    let result = captured(client, &sandbox, spec, begun).await;
-    if !is_kept {
-        remove(client, &sandbox).await;
-    }
-    let exec = result?;
-    let code = exec.exec.exit_code.unwrap_or_default();
-    output::json(&Ran { sandbox, exec, removed: !is_kept })?;
-    Ok(ExitCode::from(code))
-}
-
-async fn captured(
-    client: &Client,
-    sandbox: &v1::Sandbox,
-    spec: ExecSpec,
-    begun: Option<v1::ExecResult>,
-) -> CommandResult<v1::ExecResult> {
-    let result = match begun {
-        Some(begun) => begun,
-        None => client.exec_and_wait(sandbox.id.as_str(), &spec).await?,
-    };
-    match second_try(result.exec.outcome.as_ref(), spec) {
-        Some(spec) => client.exec_and_wait(sandbox.id.as_str(), &spec).await,
-        None => Ok(result),
-    }
 }
 
 /// A sandbox that could not be removed is worth a warning, but does not change the exit code.

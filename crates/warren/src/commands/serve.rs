@@ -1,6 +1,6 @@
 //! `warren serve`
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{io, net::IpAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use frontends::{
     dialects::MCP_SANDBOX,
@@ -10,11 +10,17 @@ use frontends::{
     ports::PortDomain,
 };
 
-use sandbox::{Error, Result};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+use sandbox::{Error, ErrorKind, Result};
 
 use super::Context;
 use crate::{
     arguments,
+    client::StartMode,
     config::Config,
     daemon::{
         self, AlsoListen, Listen, LogFormat, McpProfile, NetworkOptions, ServeOptions, TlsFiles,
@@ -25,6 +31,8 @@ use crate::{
     output,
 };
 
+/// How long --stop waits: the daemon ends what it is about first.
+const STOP_TIME: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 /// Upper bound of the rate limit; beyond it, connections are the limit.
 const MAX_STREAMS: u64 = 1024;
 
@@ -37,6 +45,7 @@ const MAX_STREAMS: u64 = 1024;
 #[command(after_help = "Examples:
   warren serve
   warren serve --dev
+  warren serve --stop
   warren serve --listen 0.0.0.0:5555 --tls-cert cert.pem --tls-key key.pem
   warren serve --home /tmp/try --log debug
   warren serve --ssh 127.0.0.1:2222
@@ -97,6 +106,9 @@ pub(crate) struct Args {
     /// Replace a running daemon; its sandboxes keep running
     #[arg(long)]
     take_over: bool,
+    /// Stop the running daemon; its sandboxes keep running, and the next command starts another daemon
+    #[arg(long, conflicts_with_all = ["take_over", "listen", "dev", "detached"])]
+    stop: bool,
     /// Exit after this long with no sandbox alive and no requests
     #[arg(long, value_name = "SPAN", value_parser = arguments::duration)]
     idle_exit: Option<Duration>,
@@ -123,6 +135,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
+    if args.stop {
+        return stop(context);
+    }
     // The environment of the command that happened to start the daemon must not affect its other users.
     let mcp = if args.detached { Settings::default() } else { args.mcp.settings(None)? };
     let mut config = match args.dialect.name == MCP_SANDBOX.name {
@@ -164,6 +179,36 @@ pub(crate) fn run(context: &Context, args: &Args) -> CommandResult {
             port_domain,
         },
     })
+}
+
+fn stop(context: &Context) -> CommandResult {
+    // The connection goes with its runtime: the daemon would wait for another request on it.
+    let found = super::block_on(async { Ok(context.client_that(StartMode::Never).await?.daemon()) });
+    let daemon = match found {
+        Ok(daemon) => daemon.and_then(|daemon| daemon.pid).and_then(Pid::from_raw),
+        Err(error) if error.kind() == Some(ErrorKind::Unavailable) => {
+            output::note("no daemon runs");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(error) => return Err(error),
+    };
+    let daemon = daemon.ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, "the daemon runs where its process cannot be seen")
+    })?;
+    let failed = |error: Errno| {
+        Error::new(ErrorKind::Denied, format!("could not stop the daemon (pid {})", daemon.as_raw_pid()))
+            .with_source(io::Error::from(error))
+    };
+    let process = pidfd_open(daemon, PidfdFlags::empty()).map_err(failed)?;
+    pidfd_send_signal(&process, Signal::TERM).map_err(failed)?;
+    let mut ended = [PollFd::new(&process, PollFlags::IN)];
+    if poll(&mut ended, Some(&STOP_TIME)).map_err(failed)? == 0 {
+        let message =
+            format!("the daemon (pid {}) has not ended after {} s", daemon.as_raw_pid(), STOP_TIME.tv_sec);
+        return Err(Error::new(ErrorKind::TimedOut, message).into());
+    }
+    output::note("the daemon has stopped; sandboxes keep running");
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The address by either way of naming it.

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     cpus: Option<CpuCount>,
     /// Maximum number of processes and threads
-    #[arg(long, value_name = "N", alias = "pids-limit")]
+    #[arg(long, value_name = "N", alias = "pids-limit", value_parser = arguments::number::<u32>)]
     pids: Option<u32>,
     /// Names or ids
     #[arg(required = true, value_name = "SANDBOX")]

@@ -7,13 +7,22 @@ use sandbox::Limits;
 
 use crate::output;
 
-/// Says the warnings about new sandboxes, each once.
+/// Says the warnings about new sandboxes, each once, and those about a host that holds sandboxes weakly in one line.
 pub(crate) fn tell<'a>(sandboxes: impl IntoIterator<Item = &'a v1::Sandbox>) {
     let mut told = BTreeSet::new();
-    for warning in sandboxes.into_iter().flat_map(|sandbox| &sandbox.warnings) {
-        if told.insert(warning) {
-            output::warn(warning);
+    let mut is_weak = false;
+    for sandbox in sandboxes {
+        let of_host = sandbox.isolation.as_ref().map(|held| held.warnings.as_slice()).unwrap_or_default();
+        for warning in &sandbox.warnings {
+            if of_host.contains(warning) {
+                is_weak = true;
+            } else if told.insert(warning) {
+                output::warn(warning);
+            }
         }
+    }
+    if is_weak {
+        output::warn(&summary(&[]));
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Source<'a> {
 impl Source<'_> {
     /// `DIR/.` means what is in it.
     fn is_contents(&self) -> bool {
-        self.path.ends_with("/.") || self.path.ends_with("/./")
+        self.path == "." || self.path.ends_with("/.") || self.path.ends_with("/./")
     }
 
     /// Returns the name of the copy where only a directory is named.

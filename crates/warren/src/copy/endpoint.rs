@@ -26,12 +26,9 @@ impl FromStr for Endpoint {
         match text.split_once(':') {
             Some(("", _)) => Err("there is no name before the colon".to_owned()),
             Some((name, path)) if !name.contains('/') && name != "." && name != ".." => {
-                if path.starts_with('/') {
-                    return Ok(Self::Inside { name: name.to_owned(), path: path.to_owned() });
-                }
-                Err(format!(
-                    "the path {path:?} in {name} must begin with /; a local file with a colon is ./{text}"
-                ))
+                // A relative path starts at the working directory inside, which is meant by none.
+                let path = if path.is_empty() { "." } else { path };
+                Ok(Self::Inside { name: name.to_owned(), path: path.to_owned() })
             }
             _ if text.is_empty() => Err("a path must not be empty".to_owned()),
             _ => Ok(Self::Local(PathBuf::from(text))),
@@ -53,11 +50,13 @@ mod tests {
             |name: &str, path: &str| Ok(Endpoint::Inside { name: name.to_owned(), path: path.to_owned() });
         assert_eq!("dev:/x/".parse(), inside("dev", "/x/"));
         assert_eq!("dev:/a:b".parse(), inside("dev", "/a:b"));
+        assert_eq!("dev:a/b".parse(), inside("dev", "a/b"));
+        assert_eq!("dev:".parse(), inside("dev", "."));
         assert_eq!("-".parse(), Ok(Endpoint::Stream));
         for local in ["./a:b", "/a:b", "../x", "a", "dir/x:y"] {
             assert_eq!(local.parse(), Ok(Endpoint::Local(PathBuf::from(local))), "{local:?}");
         }
-        for wrong in ["", ":/x", "dev:", "dev:relative"] {
+        for wrong in ["", ":/x"] {
             assert!(wrong.parse::<Endpoint>().is_err(), "{wrong:?}");
         }
     }

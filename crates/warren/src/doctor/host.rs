@@ -27,7 +27,8 @@ fn files_of_all(file_max: &str) -> Check {
             name,
             format!("fs.file-max is {most}; the processes of one sandbox may open {each} files by default"),
             format!(
-                "echo 'fs.file-max = {wanted}' | sudo tee /etc/sysctl.d/61-warren.conf && sudo sysctl --system"
+                "echo 'fs.file-max = {wanted}' | {sudo}tee /etc/sysctl.d/61-warren.conf && {sudo}sysctl --system",
+                sudo = jail::probe::sudo()
             ),
         ),
         Ok(most) => Check::works(name, format!("at most {most}")),
@@ -53,7 +54,7 @@ fn home(home: &Path) -> Check {
         return Check::missing(
             name,
             error.to_string(),
-            format!("sudo install -d -m 0700 -o $(id -u) {shown}"),
+            format!("{}install -d -m 0700 -o $(id -u) {shown}", jail::probe::sudo()),
         );
     }
     let probe = home.join(format!(".doctor-{}", std::process::id()));

@@ -189,7 +189,18 @@ impl Source {
             let words = words.split(" at line ").next().unwrap_or(&words);
             // Its advice is for programs that call the parser.
             let words = words.strip_suffix(PARSER_ADVICE).unwrap_or(words);
-            Error::invalid(format!("{}{place}: {words}", self.path.display()))
+            let key =
+                error.location().and_then(|at| key_before(&self.text, at)).map(|key| format!("{key}: "));
+            let (key, words) = match words {
+                _ if words.contains("expected sequence start") => {
+                    (key.unwrap_or_default(), "expected a list")
+                }
+                _ if words.contains("expected mapping start") => {
+                    (key.unwrap_or_default(), "expected keys with values")
+                }
+                words => (String::new(), words),
+            };
+            Error::invalid(format!("{}{place}: {key}{words}", self.path.display()))
                 .with_hint("docs/sandboxfile.md lists the keys and what each may be.")
         })
     }
@@ -199,6 +210,14 @@ impl Source {
         Error::invalid(format!("{}{}: {words}", self.path.display(), line(at)))
             .with_hint("docs/sandboxfile.md lists the keys and what each may be.")
     }
+}
+
+/// The key on the same line before a value.
+fn key_before(text: &str, value: Location) -> Option<&str> {
+    let line = text.lines().nth(usize::try_from(value.line()).ok()?.checked_sub(1)?)?;
+    let (before, _) = line.split_at_checked(usize::try_from(value.column()).ok()?.checked_sub(1)?)?;
+    let before = before.trim_end().strip_suffix(':')?;
+    Some(before.rsplit(['{', ',']).next()?.trim_start_matches([' ', '-'])).filter(|key| !key.is_empty())
 }
 
 fn line(at: Location) -> String {

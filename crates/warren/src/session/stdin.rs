@@ -16,10 +16,10 @@ use futures_util::Stream;
 use sandbox::{Error, ErrorKind};
 use tokio::sync::{Mutex, Notify, mpsc};
 
-use super::SIGHUP;
 use crate::{
     client::{Breaks, Client, patiently},
     error::{CommandError, CommandResult},
+    interrupt::SIGHUP,
     terminal::{DetachKeys, Typed},
 };
 

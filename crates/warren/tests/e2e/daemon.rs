@@ -252,3 +252,22 @@ fn an_ordinary_user_gets_sandboxes_too() {
     assert_eq!(made["isolation"]["rootless"], true);
     as_nobody(&["rm", "-f", "mine"]).expect(0);
 }
+
+#[test]
+fn a_daemon_is_stopped_by_name_and_sandboxes_go_on() {
+    let world = World::with_dev();
+    world.run(&["exec", "-d", "dev", "sleep", "60"]).expect(0);
+    let daemon = world.daemon().unwrap();
+    assert!(world.run(&["serve", "--stop"]).expect(0).stderr.contains("sandboxes keep running"));
+    assert!(daemon.ends_within(std::time::Duration::ZERO));
+    assert!(world.run(&["serve", "--stop"]).expect(0).stderr.contains("no daemon runs"));
+    assert_eq!(world.running_execs(), 1);
+    // A daemon that cannot start says why, and not only where its log is.
+    let daemon = world.daemon().unwrap();
+    world.run(&["serve", "--stop"]).expect(0);
+    assert!(daemon.ends_within(std::time::Duration::ZERO));
+    let config = world.files().join("config.toml");
+    std::fs::write(&config, "[defaults]\nidel = \"1h\"\n").unwrap();
+    let failed = finish(world.command(&["ps"]).env("WARREN_CONFIG", &config).spawn().unwrap()).expect(125);
+    assert!(failed.stderr.lines().next().unwrap().contains("idel"), "{failed:?}");
+}

@@ -36,11 +36,11 @@ pub(crate) fn ordinary_world() -> World {
 fn an_image_in_the_place_of_the_program_is_recognised() {
     let world = World::new();
     for (words, line) in [
-        (vec!["alpine", "echo", "it's"], r"warren run --image alpine echo 'it'\''s'"),
-        (vec!["python:3.12-slim", "python", "-V"], "warren run --image python:3.12-slim python -V"),
-        (vec!["ghcr.io/team/app"], "warren run --image ghcr.io/team/app`"),
+        (vec!["alpine", "echo", "it's"], r"warren run --rm -e A=1 --image alpine echo 'it'\''s'"),
+        (vec!["python:3.12-slim", "python", "-V"], "--image python:3.12-slim python -V"),
+        (vec!["ghcr.io/team/app"], "--image ghcr.io/team/app`"),
     ] {
-        let ran = world.run(&[&["run", "--rm", "--"], &words[..]].concat()).expect(127);
+        let ran = world.run(&[&["run", "--rm", "-e", "A=1", "--"], &words[..]].concat()).expect(127);
         assert!(ran.stderr.contains("looks like an image") && ran.stderr.contains(line), "{ran:?}");
     }
     // An image that is here needs no tag to be recognised, and a program that is missing is just missing.
@@ -48,6 +48,71 @@ fn an_image_in_the_place_of_the_program_is_recognised() {
     assert!(world.run(&["run", "team-image", "sh"]).expect(127).stderr.contains("--image team-image sh"));
     assert!(!world.run(&["run", "nonesuch", "-x"]).expect(127).stderr.contains("image"));
     assert_eq!(world.run(&["ps", "-aq"]).expect(0).text(), "");
+}
+
+#[test]
+fn lines_for_a_shell_and_switches_with_a_value_are_recognised() {
+    let world = World::with_dev();
+    let ran = world.run(&["exec", "dev", "ls -l"]).expect(127);
+    assert!(ran.stderr.contains("`warren exec dev sh -c 'ls -l'`"), "{ran:?}");
+    let ran = world.run(&["run", "cd", "/"]).expect(127);
+    assert!(ran.stderr.contains("`warren run sh -c 'cd /'`"), "{ran:?}");
+    let bare = world.run(&["run"]).expect(2);
+    assert!(
+        bare.stderr.contains("<PROGRAM> is missing") && bare.stderr.contains("Usage: warren run"),
+        "{bare:?}"
+    );
+    let swallowed = world.run(&["run", "--init", "true"]).expect(2);
+    assert!(swallowed.stderr.contains("--init took true"), "{swallowed:?}");
+    // A variable that is not set here is none, as in Docker.
+    let unset =
+        world.run(&["exec", "-e", "WARREN_NOT_SET", "dev", "sh", "-c", "echo ${WARREN_NOT_SET-none}"]);
+    assert_eq!(unset.expect(0).text(), "none\n");
+    assert_eq!(world.run(&["run", "--entrypoint", "", "echo", "x"]).expect(0).text(), "x\n");
+    let absent = world.run(&["create", "-v", "newvol:/x"]).expect(125);
+    assert!(absent.stderr.contains("`warren volume create newvol`"), "{absent:?}");
+    // The beginning of an id is enough if only one begins so.
+    let id = world.run(&["--json", "inspect", "dev"]).expect(0).json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(world.run(&["exec", &id[..10], "echo", "x"]).expect(0).text(), "x\n");
+    world.run(&["create"]).expect(0);
+    let both = world.run(&["--json", "ps"]).expect(0).json();
+    let n = both["sandboxes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["id"].as_str().unwrap().starts_with("sbx-"))
+        .count();
+    assert_eq!(n, 2);
+    // Tips reach programs too.
+    let failed = world.run(&["--json", "commit", "dev"]).expect(2);
+    assert!(failed.stderr.contains("warren snapshot create"), "{failed:?}");
+    assert!(world.run(&["network", "ls"]).expect(125).stderr.contains("no networks to make"));
+}
+
+#[test]
+fn a_failed_command_is_told_what_it_lacked() {
+    let world = World::with_dev();
+    let fails = |words: &str| format!("echo \"{words}\" >&2; exit 6");
+    let script = fails("curl: (6) Could not resolve host: api.example");
+    let ran = world.run(&["exec", "dev", "sh", "-c", &script]).expect(6);
+    assert!(ran.stderr.contains("`warren network dev --allow HOST`"), "{ran:?}");
+    let ran = world.run(&["run", "sh", "-c", &script]).expect(6);
+    assert!(ran.stderr.contains("--allow HOST"), "{ran:?}");
+    let ran = world.run(&["--json", "exec", "dev", "sh", "-c", &script]).expect(6).json();
+    assert!(ran["warnings"][0].as_str().unwrap().contains("no network but package indexes"), "{ran}");
+    let ran = world.run(&["exec", "dev", "sh", "-c", &fails("ModuleNotFoundError: No module named 'yaml'")]);
+    assert!(ran.stderr.contains("`warren package install dev pip pyyaml`"), "{ran:?}");
+    assert_eq!(world.run(&["exec", "dev", "sh", "-c", "exit 6"]).expect(6).stderr, "");
+
+    world.run(&["create", "--name", "net", "--allow", "open.example"]).expect(0);
+    let made = world.run(&["inspect", "net"]).expect(0).json();
+    if !made["isolation"]["network"].as_str().unwrap().starts_with("edge") {
+        println!("not tested: this host has no network policies");
+        return;
+    }
+    let ran = world.run(&["exec", "net", "getent", "hosts", "closed.example"]).expect(2);
+    assert!(ran.stderr.contains("`warren network net --allow closed.example`"), "{ran:?}");
+    assert!(world.run(&["network", "net", "--log"]).expect(0).text().contains("closed.example"));
 }
 
 #[test]
@@ -279,6 +344,9 @@ fn limits_that_nothing_holds_are_said_in_one_line() {
         let said: Vec<_> = made.stderr.lines().filter(|line| line.contains("not held here as")).collect();
         assert_eq!(said.len(), 1, "{make:?}: {made:?}");
         assert!(said[0].contains("cpus (") && !said[0].contains(".."), "{said:?}");
+        assert!(said[0].len() < 200 && !said[0].contains("1 whole processors"), "{said:?}");
+        let n_lines = made.stderr.lines().filter(|line| line.starts_with("warning: ")).count();
+        assert!(n_lines <= 3, "{make:?}: {made:?}");
         // And no limit is said twice.
         let n_swap = made.stderr.lines().filter(|line| line.contains("swap")).count();
         assert_eq!(n_swap, usize::from(make[0] != "update"), "{make:?}: {made:?}");
@@ -324,6 +392,8 @@ fn more_processors_than_there_are_limit_nothing() {
     assert!(changed.stderr.contains("3000") && changed.stderr.contains("limits nothing"), "{changed:?}");
     assert_eq!(world.run(&["update", "--cpus", "0.5", "dev"]).expect(0).stderr, "");
     assert_eq!(world.run(&["inspect", "dev"]).expect(0).json()["warnings"], json!([]));
+    let made = world.run(&["create", "-m", "60000g"]).expect(0);
+    assert!(made.stderr.contains("of this host, so it limits nothing"), "{made:?}");
 }
 
 #[test]

@@ -41,12 +41,23 @@ fn run_makes_and_removes_a_sandbox() {
     assert_eq!(world.run(&["ps", "-aq"]).expect(0).text(), "");
     world.run(&["run", "--name", "stays", "true"]).expect(0);
     world.run(&["run", "--name", "goes", "--rm", "true"]).expect(0);
-    world.run(&["run", "--keep", "-l", "kept=1", "true"]).expect(0);
+    let kept = world.run(&["run", "--keep", "-l", "kept=1", "true"]).expect(0);
+    assert!(kept.stderr.contains("warren exec -it "), "{kept:?}");
     let background = world.run(&["run", "-d", "sleep", "60"]).expect(0).text();
     assert!(!background.trim().is_empty());
     assert_eq!(world.run(&["ps", "-aq"]).expect(0).text().lines().count(), 3);
     world.run(&["run", "-d", "no-such-program"]).expect(127);
+    // A command that cannot begin leaves no sandbox, even one with a name.
+    for args in
+        [["run", "--name", "x1", "no-such-program"].as_slice(), &["run", "--name", "x1", "-d", "/tmp"]]
+    {
+        assert_ne!(world.run(args).code, Some(0), "{args:?}");
+    }
+    let failed = world.run(&["run", "--json", "--name", "x1", "no-such-program"]).expect(127).json();
+    assert_eq!(failed["removed"], true);
     assert_eq!(world.run(&["ps", "-aq"]).expect(0).text().lines().count(), 3);
+    world.run(&["run", "--keep", "--name", "x1", "no-such-program"]).expect(127);
+    assert_eq!(world.run(&["inspect", "x1"]).expect(0).json()["state"], "running");
 }
 
 #[test]
@@ -87,6 +98,32 @@ fn json_shows_the_outcome_and_the_output() {
     let error: serde_json::Value = serde_json::from_str(&failed.stderr).unwrap();
     assert_eq!(error["error"]["kind"], "not_found");
     assert!(error["error"]["requestId"].as_str().is_some_and(|id| world.log().contains(id)), "{error}");
+}
+
+#[test]
+fn the_commands_that_ran_are_listed() {
+    let world = World::with_dev();
+    world.run(&["exec", "dev", "echo", "first"]).expect(0);
+    world.run(&["exec", "dev", "sh", "-c", "exit 3"]).expect(3);
+    world.run(&["exec", "-d", "dev", "sleep", "60"]).expect(0);
+    let shown = world.run(&["execs", "dev"]).expect(0).text();
+    let commands: Vec<_> =
+        shown.lines().skip(1).map(|line| line.split("  ").last().unwrap().trim()).collect();
+    assert_eq!(commands, ["sleep 60", "sh -c exit 3", "echo first"], "{shown}");
+    let one = world.run(&["execs", "dev", "-n", "1", "--json"]).expect(0).json();
+    assert_eq!(
+        (&one["execs"][0]["command"], one["execs"].as_array().unwrap().len()),
+        (&json!(["sleep", "60"]), 1)
+    );
+    let running = world.run(&["execs", "--running", "-q"]).expect(0).text();
+    assert_eq!(running.trim(), one["execs"][0]["id"]);
+    // Completion describes them, and `attach` offers those that run.
+    let offered =
+        world.run(&["complete", "--described", "--", "warren", "attach", "dev", ""]).expect(0).text();
+    assert_eq!(offered, format!("{}\tsleep 60\n", running.trim()));
+    let begun = world.run(&["events", "--sandbox", "dev", "--kind", "exec_started"]).expect(0).text();
+    assert!(begun.contains("echo first") && begun.contains("sleep 60"), "{begun}");
+    assert!(world.run(&["ps", "dev"]).expect(2).stderr.contains("`warren execs dev`"));
 }
 
 #[test]

@@ -98,3 +98,48 @@ fn what_is_half_made_goes_with_its_command() {
     }
     assert_eq!(names(&files.join("tree/d")), Vec::<String>::new());
 }
+
+/// Whether a process takes SIGINT itself and waits for something.
+fn listens(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).unwrap_or_default();
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+    let caught = u64::from_str_radix(field("SigCgt:"), 16).unwrap_or_default();
+    caught & (1 << (Signal::INT.as_raw() - 1)) != 0 && field("State:").starts_with('S')
+}
+
+#[test]
+fn a_sandbox_in_the_making_goes_with_its_command() {
+    let world = World::with_dev();
+    let daemon = world.daemon().unwrap();
+    for (signal, code, args) in [
+        (Signal::INT, 130, ["run", "sleep", "1000"].as_slice()),
+        (Signal::TERM, 143, &["run", "--name", "lab", "sleep", "1000"]),
+        (Signal::HUP, 129, &["run", "-d", "sleep", "1000"]),
+        (Signal::INT, 130, &["run", "--json", "sleep", "1000"]),
+        (Signal::INT, 130, &["code", "bash", "-c", "sleep 1000"]),
+        (Signal::INT, 130, &["exec", "dev", "sleep", "1000"]),
+    ] {
+        // The daemon answers once the command has its signal.
+        daemon.signal(Signal::STOP);
+        let child = world.command(args).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        until("the command waits for its answer", || listens(pid));
+        kill_process(pid, signal).unwrap();
+        daemon.signal(Signal::CONT);
+        let ended = finish(child).expect(code);
+        assert_eq!(ended.stderr, "", "{args:?}");
+        assert_eq!(world.run(&["ps", "-aq"]).text().lines().count(), 1, "{args:?}");
+        until("no command runs", || world.running_execs() == 0);
+    }
+    // The second signal does not wait for an answer.
+    daemon.signal(Signal::STOP);
+    let mut child = world.command(&["run", "sleep", "1000"]).spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    until("the command waits for its answer", || listens(pid));
+    until("the command has ended", || {
+        kill_process(pid, Signal::INT).ok();
+        child.try_wait().unwrap().is_some()
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    daemon.signal(Signal::CONT);
+}

@@ -232,6 +232,7 @@ fn what_is_wrong_is_named_with_its_line_and_nothing_is_made() {
         (&format!("{image}    env_file: ../outside.env\n"), "--allow-host-path"),
         (&format!("{image}    env_file: /etc/shadow\n"), "--allow-host-path"),
         (&format!("{image}    envs: [SECRET]\n"), "envs"),
+        (&format!("{image}    envs: 5\n"), "line 4: envs: expected a list"),
         (&format!("{image}    depends_on: [nobody]\n"), "nobody"),
         (&format!("{image}    depends_on: [app]\n"), "app → app"),
         (&format!("{image}    scripts: {{../x: echo}}\n"), "../x"),

@@ -101,6 +101,15 @@ fn shells_complete_names_and_paths_inside() {
     import(&world, "team/app:1");
     world.run(&["exec", "dev", "sh", "-c", "mkdir -p /srv/site && touch /srv/side"]).expect(0);
     assert_eq!(offered(&["exec", "d"]), ["dev"]);
+    assert_eq!(offered(&["start", ""]), Vec::<String>::new());
+    assert_eq!(offered(&["link", "dev:/srv/si"]), ["dev:/srv/side", "dev:/srv/site/"]);
+    world.run(&["create", "--name", "idle"]).expect(0);
+    world.run(&["stop", "idle"]).expect(0);
+    assert_eq!(offered(&["start", ""]), ["idle"]);
+    assert!(!offered(&["exec", ""]).contains(&"idle".to_owned()));
+    world.run(&["rm", "idle"]).expect(0);
+    let all = world.run(&["complete", "--", "warren", "exec", ""]).expect(0).text();
+    assert!(!all.lines().any(|line| line.starts_with('-')), "flags come with a dash: {all}");
     assert_eq!(offered(&["stop", "dev", "w"]), ["web"]);
     assert_eq!(offered(&["volume", "rm", ""]), ["data"]);
     assert_eq!(offered(&["run", "-v", "da"]), ["data:"]);

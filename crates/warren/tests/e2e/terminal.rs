@@ -159,6 +159,7 @@ fn a_terminal_is_carried_on_by_the_next_daemon() {
         }
     }
     pty.type_in("\u{10}\u{11}");
+    pty.expect("`warren attach dev` returns to it");
     finish(child).expect(0);
     assert!(!pty.is_raw());
     assert_eq!(world.running_execs(), 1);

@@ -63,7 +63,7 @@ pub(super) struct RestoreArgs {
     name: Option<SandboxName>,
     /// Additional environment variable
     #[arg(long, short = 'e', value_name = "KEY=VALUE", value_parser = arguments::variable)]
-    env: Vec<(String, String)>,
+    env: Vec<arguments::Variables>,
     /// User for its commands [default: the source's]
     #[arg(long, short = 'u')]
     user: Option<String>,

@@ -5,7 +5,6 @@
 //! What a sandbox prints may be anything, also words for whoever reads the warning. Only what can be the name of a
 //! package, a program or a plain directory is repeated.
 
-mod known;
 mod own;
 #[cfg(test)]
 mod tests;
@@ -14,16 +13,18 @@ use engine::{NetworkDenials, NetworkReach, SandboxRef};
 use sandbox::{ByteSize, ExecOutcome, KillReason, NotStarted};
 use serde_json::json;
 
-use self::known::Source;
 use super::denials::{self, request};
+use crate::lacks::{
+    self, is_package,
+    known::{self, Source},
+    node_module, python_module,
+};
 use crate::mcp::{
     Call, next_call::written, output::from_character_border, surface::Surface, words::KnownTools,
 };
 
 /// How much of the end of each stream is looked at.
 const LOOKED_AT_BYTES: usize = 8 * 1024;
-/// Longest name of a package or program that is repeated in a warning.
-const MAX_NAME_BYTES: usize = 64;
 /// Most packages of an install command that are repeated in a warning.
 const MAX_PACKAGES: usize = 20;
 
@@ -37,27 +38,6 @@ const SIGXFSZ: i32 = 25;
 /// A sandbox without these cannot be given them by a call.
 const SHELLS: [&str; 2] = ["sh", "bash"];
 
-/// Printed by programs that do not reach a host.
-const NO_NETWORK: [&str; 16] = [
-    "Could not resolve host",
-    "Couldn't resolve host",
-    "Temporary failure in name resolution",
-    "Temporary failure resolving",
-    "Name or service not known",
-    "No address associated with hostname",
-    "unable to resolve host",
-    "failed to lookup address information",
-    "dial tcp: lookup",
-    "Network is unreachable",
-    "network is unreachable",
-    "EAI_AGAIN",
-    "getaddrinfo ENOTFOUND",
-    "ENETUNREACH",
-    "NameResolutionError",
-    "getaddrinfo failed",
-];
-/// Programs that may fail without a word, and the exit code that tells.
-const NO_NETWORK_CODES: [(&str, i32); 2] = [("curl", 6), ("wget", 4)];
 /// Programs that only make sense with a network. One that is stopped at its time limit waited for it.
 const NETWORK_PROGRAMS: [&str; 8] = ["curl", "wget", "ssh", "scp", "rsync", "ping", "telnet", "ftp"];
 /// The same for those commands of git that ask another machine.
@@ -441,7 +421,7 @@ fn lack(failed: &FailedCommand<'_>) -> Option<Lack> {
     if let Some(missing) = ends.iter().find_map(|text| node_module(text)) {
         return Some(Lack::Module(Language::Node, missing));
     }
-    if says(&NO_NETWORK) || is_silent_about_network(failed) {
+    if is_network(failed, &ends) {
         return Some(Lack::Network);
     }
     (failed.exit_code == NOT_FOUND)
@@ -476,25 +456,19 @@ fn end(text: &str) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
-fn is_silent_about_network(failed: &FailedCommand<'_>) -> bool {
-    let words = words(failed.command);
+fn is_network(failed: &FailedCommand<'_>, ends: &[&str]) -> bool {
+    if lacks::says_no_network(ends) {
+        return true;
+    }
     if OWN_ADDRESSES.iter().any(|own| failed.command.iter().any(|part| part.contains(own))) {
         return false;
     }
-    let by_code = NO_NETWORK_CODES
-        .iter()
-        .any(|(program, code)| failed.exit_code == *code && words.iter().any(|word| word == program));
+    let words = lacks::words(failed.command);
     let waits = || {
         words.iter().any(|word| NETWORK_PROGRAMS.contains(word))
             || words.windows(2).any(|pair| pair[0] == "git" && NETWORK_GIT.contains(&pair[1]))
     };
-    by_code || (failed.timed_out && waits())
-}
-
-/// The words of a command, those of a shell's line one by one.
-fn words(command: &[String]) -> Vec<&str> {
-    let is_border = |c: char| c.is_whitespace() || ";|&()`\"'$".contains(c);
-    command.iter().flat_map(|part| part.split(is_border)).filter(|word| !word.is_empty()).collect()
+    lacks::means_no_network(failed.command, failed.exit_code) || (failed.timed_out && waits())
 }
 
 /// Returns the packages that a command installs, and the package manager.
@@ -524,37 +498,11 @@ fn asked_packages(command: &[String]) -> Option<(&'static str, Vec<String>)> {
     })
 }
 
-/// Whether a text can be repeated as the name of a package: what a sandbox prints may be anything.
-fn is_package(word: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@/=<>~[]+".contains(&byte);
-    word.len() <= MAX_NAME_BYTES
-        && word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '@')
-        && word.bytes().all(is_plain)
-}
-
-fn python_module(text: &str) -> Option<String> {
-    let (_, rest) = text.rsplit_once("No module named ")?;
-    let name = rest.trim_start_matches(['\'', '"']);
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let module = &name[..name.find(|c| !is_part(c)).unwrap_or(name.len())];
-    is_package(module).then(|| module.to_owned())
-}
-
 /// `E: Unable to locate package pytest`.
 fn debian_package(text: &str) -> Option<String> {
     let (_, rest) = text.rsplit_once(NO_DEBIAN_PACKAGE)?;
     let package = rest.split_whitespace().next()?;
     is_package(package).then(|| package.to_owned())
-}
-
-fn node_module(text: &str) -> Option<String> {
-    let found =
-        ["Cannot find module '", "Cannot find package '"].iter().find_map(|words| text.rsplit_once(words));
-    let name = found?.1.split('\'').next()?;
-    let n_parts = if name.starts_with('@') { 2 } else { 1 };
-    let package: Vec<_> = name.split('/').take(n_parts).collect();
-    let package = package.join("/");
-    (is_package(&package) && !name.starts_with("node:")).then_some(package)
 }
 
 /// `bash: line 1: foo: command not found`, `sh: 1: foo: not found`.

@@ -2,7 +2,7 @@
 
 /// Where a missing program comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Apt(&'static str),
     Pip(&'static str),
     /// A program of a project, which `npx` runs.
@@ -176,17 +176,17 @@ const OWN_NAMES: [&str; 37] = [
     "utils",
 ];
 
-pub(super) fn program(name: &str) -> Option<Source> {
+pub(crate) fn program(name: &str) -> Option<Source> {
     PROGRAMS.iter().find(|(known, _)| *known == name).map(|(_, source)| *source)
 }
 
 /// Returns the pip package that has a module.
-pub(super) fn pip_package(module: &str) -> &str {
+pub(crate) fn pip_package(module: &str) -> &str {
     MODULE_PACKAGES.iter().find(|(known, _)| *known == module).map_or(module, |(_, package)| *package)
 }
 
 /// Whether a module of this name is taken for the caller's own, so that no package is proposed for it.
-pub(super) fn is_own_name(module: &str) -> bool {
+pub(crate) fn is_own_name(module: &str) -> bool {
     let module = module.to_ascii_lowercase();
     OWN_NAMES.contains(&module.as_str()) || module.starts_with("my_")
 }
