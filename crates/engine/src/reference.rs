@@ -24,9 +24,8 @@ pub(crate) enum Which {
 
 impl SandboxRef {
     pub fn new(text: &str, namespace: Option<Namespace>) -> Result<Self> {
-        if text.starts_with(SandboxId::PREFIX) {
+        if let Some(rest) = text.strip_prefix(SandboxId::PREFIX) {
             // A malformed id cannot be a name: ids and names never overlap.
-            let rest = &text[SandboxId::PREFIX.len()..];
             if !rest.is_empty()
                 && rest.len() < ID_CHARACTERS
                 && rest.bytes().all(|b| b.is_ascii_alphanumeric())
