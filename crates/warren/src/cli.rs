@@ -174,6 +174,7 @@ fn refuse(error: &clap::Error) {
     let mut parts = text.trim().split("\n\n");
     let message = on_one_line(parts.next().unwrap_or_default().trim_start_matches("error: "));
     let tip = parts.find_map(|part| part.trim_start().strip_prefix("tip: "));
-    let hint = tip.map_or("`warren COMMAND --help` shows its arguments.".to_owned(), on_one_line);
+    let mut hint = tip.map_or_else(String::new, |tip| format!("{}. ", on_one_line(tip)));
+    hint.push_str("`warren COMMAND --help` shows its arguments.");
     CommandError::from(Error::invalid(message).with_hint(hint)).report(true);
 }

@@ -27,6 +27,8 @@ const NO_NETWORK: [&str; 16] = [
     "NameResolutionError",
     "getaddrinfo failed",
 ];
+/// Said by our interpreter where nothing compiles TypeScript.
+const NO_TYPESCRIPT: &str = "TypeScript needs Node.js";
 /// Programs that may fail without a word, and the exit code that tells.
 const NO_NETWORK_CODES: [(&str, i32); 2] = [("curl", 6), ("wget", 4)];
 
@@ -52,6 +54,9 @@ pub(crate) fn words(command: &[String]) -> Vec<&str> {
 /// The package manager and the package that has the module which Python or Node did not find. A module whose name is
 /// mostly that of a file of one's own has none.
 pub fn missing_package(end: &str) -> Option<(&'static str, String)> {
+    if end.contains(NO_TYPESCRIPT) {
+        return Some(("npm", "esbuild".to_owned()));
+    }
     if let Some(module) = python_module(end).filter(|module| !known::is_own_name(module)) {
         return Some(("pip", known::pip_package(&module).to_owned()));
     }
@@ -82,4 +87,33 @@ pub(crate) fn node_module(text: &str) -> Option<String> {
     let package: Vec<_> = name.split('/').take(n_parts).collect();
     let package = package.join("/");
     (is_package(&package) && !name.starts_with("node:")).then_some(package)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_known_by_what_was_missed() {
+        for (end, expected) in [
+            ("ModuleNotFoundError: No module named 'yaml'", Some(("pip", "pyyaml"))),
+            ("Error: Cannot find module 'left-pad'", Some(("npm", "left-pad"))),
+            (
+                "Error: TypeScript needs Node.js 22.13 or newer, or one of the packages",
+                Some(("npm", "esbuild")),
+            ),
+            ("No module named 'utils'", None),
+            ("all is well", None),
+        ] {
+            let found = missing_package(end);
+            assert_eq!(found.as_ref().map(|(manager, name)| (*manager, name.as_str())), expected, "{end}");
+        }
+    }
+
+    #[test]
+    fn a_missing_network_is_known_by_words_and_by_exit_codes() {
+        let command = ["sh", "-c", "curl -s https://x.example"].map(str::to_owned);
+        assert!(says_no_network(&["", "curl: (6) Could not resolve host: x.example"]));
+        assert!(means_no_network(&command, 6) && !means_no_network(&command, 1));
+    }
 }

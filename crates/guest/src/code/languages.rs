@@ -56,7 +56,7 @@ fn strips_types(header: &Path) -> bool {
 
 /// The message if none is found.
 pub(crate) fn missing(language: &str, programs: &[&str]) -> String {
-    format!("the sandbox has no {language}: found no program {} in its PATH", programs.join(" or "))
+    format!("{language} needs the program {}, which is not in the sandbox's PATH", programs.join(" or "))
 }
 
 /// Looks for all languages; blocks on files.

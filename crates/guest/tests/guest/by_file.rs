@@ -54,7 +54,7 @@ fn it_is_an_exec_like_any_other() {
     let (reason, message) = guest.connect().not_started(&missing);
     assert_eq!(
         (reason, message.as_str()),
-        (StartFailure::NotFound, "the sandbox has no ruby: found no program ruby in its PATH")
+        (StartFailure::NotFound, "ruby needs the program ruby, which is not in the sandbox's PATH")
     );
 }
 

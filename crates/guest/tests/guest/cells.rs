@@ -299,7 +299,7 @@ fn a_language_whose_program_is_missing_is_told_by_name() {
     start.env.insert("PATH".to_owned(), "/nowhere".to_owned());
     let (reason, message) = guest.connect().not_started(&start);
     assert_eq!(reason, StartFailure::NotFound);
-    assert_eq!(message, "the sandbox has no python: found no program python3 or python in its PATH");
+    assert_eq!(message, "python needs the program python3 or python, which is not in the sandbox's PATH");
     // The answer is repeated, and no context remains.
     assert_eq!(guest.connect().not_started(&start).0, StartFailure::NotFound);
     assert_eq!(guest.connect().contexts(), []);

@@ -31,8 +31,8 @@ pub(crate) enum Of<'a> {
 impl Of<'_> {
     fn allow(self, target: &str) -> String {
         match self {
-            Self::Named(name) => format!("`warren network {name} --allow {target}` allows it"),
-            Self::Temporary => format!("--allow {target} allows it"),
+            Self::Named(name) => format!("`warren network {name} --allow {target}`"),
+            Self::Temporary => format!("--allow {target}"),
         }
     }
 }
@@ -103,7 +103,7 @@ async fn denied(client: &Client, exec: &v1::Exec, of: Of<'_>) -> CommandResult<V
     let n_more = hosts.len().saturating_sub(MAX_HOSTS);
     let shown = hosts.iter().take(MAX_HOSTS);
     let mut told: Vec<_> = shown
-        .map(|(target, rule)| format!("{target} was not reached: {rule}; {}.", of.allow(target)))
+        .map(|(target, rule)| format!("{target} was not reached: {rule}; {} allows it.", of.allow(target)))
         .collect();
     if n_more > 0 {
         told.push(format!("{n_more} more were not reached."));
@@ -120,7 +120,7 @@ async fn no_network(client: &Client, exec: &v1::Exec, of: Of<'_>) -> CommandResu
         () if is(NetworkHold::Packages) => "no network but package indexes",
         () => return Ok(Vec::new()),
     };
-    Ok(vec![format!("The sandbox has {has}; {}.", of.allow("HOST").replace("allows it", "allows a host"))])
+    Ok(vec![format!("The sandbox has {has}; {} allows a host.", of.allow("HOST"))])
 }
 
 async fn last_words(client: &Client, exec: &v1::Exec) -> CommandResult<String> {
