@@ -83,7 +83,7 @@ impl Named for SandboxRef {
     const PARAMETER: &'static str = "sandbox";
 
     fn named(text: &str, namespace: Option<Namespace>) -> Result<Self, Error> {
-        Self::new(text, namespace)
+        Self::typed(text, namespace)
     }
 }
 
