@@ -189,20 +189,22 @@ impl Source {
             let words = words.split(" at line ").next().unwrap_or(&words);
             // Its advice is for programs that call the parser.
             let words = words.strip_suffix(PARSER_ADVICE).unwrap_or(words);
-            let key =
-                error.location().and_then(|at| key_before(&self.text, at)).map(|key| format!("{key}: "));
-            let (key, words) = match words {
-                _ if words.contains("expected sequence start") => {
-                    (key.unwrap_or_default(), "expected a list")
+            let words = match error.without_snippet() {
+                serde_saphyr::Error::Unexpected { expected: "sequence start", .. } => "expected a list",
+                serde_saphyr::Error::Unexpected { expected: "mapping start", .. } => {
+                    "expected keys with values"
                 }
-                _ if words.contains("expected mapping start") => {
-                    (key.unwrap_or_default(), "expected keys with values")
-                }
-                words => (String::new(), words),
+                _ => return self.unreadable(&place, words),
             };
-            Error::invalid(format!("{}{place}: {key}{words}", self.path.display()))
-                .with_hint("docs/sandboxfile.md lists the keys and what each may be.")
+            let key = error.location().and_then(|at| key_before(&self.text, at));
+            let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
+            self.unreadable(&place, &format!("{key}{words}"))
         })
+    }
+
+    fn unreadable(&self, place: &str, words: &str) -> Error {
+        Error::invalid(format!("{}{place}: {words}", self.path.display()))
+            .with_hint("docs/sandboxfile.md lists the keys and what each may be.")
     }
 
     /// An error at a place of this file.
