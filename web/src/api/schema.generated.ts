@@ -4516,6 +4516,8 @@ export interface components {
         Version: {
             /** @description Versions of this API that the daemon speaks. */
             api: string[];
+            /** @description The version with the commit and its date, if the daemon's program knows them. Absent in earlier versions. */
+            build?: string | null;
             version: string;
         };
         /** @description Files with a name of their own, which outlive sandboxes. */
