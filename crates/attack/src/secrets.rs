@@ -1,6 +1,9 @@
 //! The host's secrets: variables, files, keys.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use crate::report::Report;
 
@@ -26,6 +29,8 @@ pub(crate) fn environment() -> Report {
 
 /// Most files examined.
 const MAX_FILES: usize = 400_000;
+/// The kernel's own files, which are no host's.
+const KERNELS: [&str; 2] = ["/proc", "/sys"];
 
 /// `secrets-files NAME`: no file of that name anywhere, and none of a host's private paths.
 pub(crate) fn files(arguments: &[String]) -> Report {
@@ -43,13 +48,17 @@ pub(crate) fn files(arguments: &[String]) -> Report {
     while let Some(directory) = left.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             n_seen += 1;
-            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if entry.file_name().to_string_lossy() == name.as_str() {
+            if entry.file_name() == name.as_str() {
                 report.breach(entry.path().display().to_string(), "there");
             }
-            let is_kernels = ["/proc", "/sys"].iter().any(|kernel| entry.path().starts_with(kernel));
-            if is_directory && !is_kernels && n_seen < MAX_FILES {
-                left.push(entry.path());
+            // Of files only the name is looked at: a host's `/usr` has hundreds of thousands.
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if !is_directory || n_seen >= MAX_FILES {
+                continue;
+            }
+            let below = entry.path();
+            if !KERNELS.iter().any(|kernel| below == Path::new(kernel)) {
+                left.push(below);
             }
         }
     }
