@@ -143,8 +143,8 @@ impl Engine {
         *self.core().events.last.borrow()
     }
 
-    /// Changes when the numbers of events do not continue those of the daemon before: its records were lost, or replaced
-    /// by an old copy. `None`: not known.
+    /// Changes when the numbers of events do not continue those of the daemon before: its records were lost, or
+    /// replaced by an old copy. `None`: not known.
     pub fn event_history(&self) -> Option<&str> {
         self.core().events.history.as_deref()
     }

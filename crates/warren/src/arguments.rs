@@ -85,7 +85,8 @@ fn hostname(text: &str) -> Result<SandboxName, String> {
     })
 }
 
-/// `KEY=VALUE`, or `KEY` alone to take its value from our own environment; nothing if it is not set there, as in Docker.
+/// `KEY=VALUE`, or `KEY` alone to take its value from our own environment; nothing if it is not set there, as in
+/// Docker.
 pub(crate) fn variable(text: &str) -> Result<Variables, String> {
     match text.split_once('=') {
         Some(("", _)) | None if text.is_empty() || text.starts_with('=') => {

@@ -117,8 +117,8 @@ pub(crate) fn explain(error: &mut clap::Error, root: &clap::Command, line: &[OsS
     }
 }
 
-/// The commands that a line names before the one that is `unknown`, such as `image`, and the first word behind them that
-/// is no flag.
+/// The commands that a line names before the one that is `unknown`, such as `image`, and the first word behind them
+/// that is no flag.
 fn verbs(root: &clap::Command, line: &[OsString], unknown: Option<&str>) -> (Vec<String>, Option<String>) {
     let (mut command, mut verbs) = (root, Vec::new());
     for word in line.iter().skip(1).filter_map(|word| word.to_str()).filter(|word| !word.starts_with('-')) {

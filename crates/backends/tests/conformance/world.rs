@@ -156,8 +156,8 @@ impl World {
         !matches!(self.which, Which::Process)
     }
 
-    /// Puts a file beside the host's alternatives, as a package does, until the answer is dropped. Only this process and
-    /// its children see it.
+    /// Puts a file beside the host's alternatives, as a package does, until the answer is dropped. Only this process
+    /// and its children see it.
     pub(crate) fn change_alternatives(&self, name: &str) -> Changed {
         let copy = self.directories.home.join("alternatives");
         must(Command::new("cp").arg("-a").arg(ALTERNATIVES).arg(&copy));

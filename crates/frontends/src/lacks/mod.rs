@@ -1,5 +1,5 @@
-//! Recognises what a failed command lacked, by its exit code and its last words: a network, a package. Nothing is decided
-//! by it: a command that fails for another reason only gets a hint too many.
+//! Recognises what a failed command lacked, by its exit code and its last words: a network, a package. Nothing is
+//! decided by it: a command that fails for another reason only gets a hint too many.
 //!
 //! What a sandbox prints may be anything. Only what can be the name of a package is repeated.
 

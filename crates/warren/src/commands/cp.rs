@@ -18,9 +18,9 @@ use crate::{
 
 /// Copy files and directories into or out of a sandbox
 ///
-/// One side is SANDBOX:PATH; a relative path starts at the sandbox's working directory. If the destination is an existing directory, the source is copied into it; DIR/. means the
-/// contents of DIR. `-` is a tar stream on stdin or stdout. Files copied out belong to you, without setuid bits;
-/// devices are skipped.
+/// One side is SANDBOX:PATH; a relative path starts at the sandbox's working directory. If the destination is an
+/// existing directory, the source is copied into it; DIR/. means the contents of DIR. `-` is a tar stream on stdin or
+/// stdout. Files copied out belong to you, without setuid bits; devices are skipped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   warren cp notes.txt dev:/root/

@@ -44,8 +44,8 @@ const SHELL_WORDS: &[&str] = &[
 /// Longest command line that a hint repeats.
 const MAX_SHOWN_BYTES: usize = 300;
 
-/// The hint after a command whose program was not found. `has_images`: the command line could name an image. `line`: the
-/// words of our own command line, which end with those of the command.
+/// The hint after a command whose program was not found. `has_images`: the command line could name an image. `line`:
+/// the words of our own command line, which end with those of the command.
 pub(super) async fn of(
     client: &Client,
     command: &[String],

@@ -15,8 +15,8 @@ use crate::{
 /// Check that this program works with what is installed, after an install or an upgrade
 ///
 /// Reads the records that an older version left, asks the running daemon for its version, and creates, uses and removes
-/// a sandbox with a separate daemon of this version. The exit code is 1 if something does not work, and 3 if everything does but the
-/// running daemon is of another version or commit. `warren doctor` says more about this machine.
+/// a sandbox with a separate daemon of this version. The exit code is 1 if something does not work, and 3 if everything
+/// does but the running daemon is of another version or commit. `warren doctor` says more about this machine.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 

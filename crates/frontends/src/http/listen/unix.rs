@@ -19,8 +19,9 @@ use crate::http::auth::Peer;
 const MAX_CONNECTIONS: usize = 1024;
 const HEAD_TIME: Duration = Duration::from_secs(30);
 
-/// Serves `app` on a Unix socket until `stop`; the caller may replace the socket meanwhile. Then calls `hide`, which takes the socket's path away so that nobody new
-/// connects; accepts what had connected by then, lets requests in flight finish for at most `grace`, and cuts the rest.
+/// Serves `app` on a Unix socket until `stop`; the caller may replace the socket meanwhile. Then calls `hide`, which
+/// takes the socket's path away so that nobody new connects; accepts what had connected by then, lets requests in
+/// flight finish for at most `grace`, and cuts the rest.
 pub async fn serve_unix(
     listener: watch::Receiver<Arc<UnixListener>>,
     app: Router,
